@@ -1,0 +1,45 @@
+# Every target sets up what it needs in .venv; only Python >= 3.11, make and git must be there.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.installed-bench
+
+.PHONY: install demo test test-slow lint format bench clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(BENCH_STAMP): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/dmfvi demo
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: $(STAMP)
+	@$(BIN)/python -m pytest -n 2 -m slow
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(STAMP)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(BENCH_STAMP)
+	@$(BIN)/python benchmarks/rounds.py
+	@$(BIN)/python benchmarks/pooled_speed.py
+	@$(BIN)/python benchmarks/many_nodes.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

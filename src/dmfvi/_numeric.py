@@ -1,0 +1,19 @@
+"""Small numerical helpers that belong to no room."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+def relative_norm(difference: FloatArray, reference: FloatArray) -> float:
+    """|difference| / |reference|, safe at zero."""
+    scale = float(np.linalg.norm(reference))
+    return float(np.linalg.norm(difference)) / scale if scale > 0 else 0.0
+
+
+def symmetrize(matrix: FloatArray) -> FloatArray:
+    """(A + A') / 2 over the last two axes."""
+    return np.asarray(0.5 * (matrix + np.swapaxes(matrix, -1, -2)))

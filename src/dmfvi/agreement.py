@@ -1,0 +1,65 @@
+"""Sums and broadcasts over the network, by the same node loop as everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dmfvi.consensus import AllReduce, BregmanADMM, ConsensusRule, Flood
+from dmfvi.families.base import FloatArray
+from dmfvi.models.base import Average
+from dmfvi.network import Network
+from dmfvi.node import Job
+
+#: relative error of an agreed sum
+SUM_ACCURACY = 1e-9
+MAX_SUM_ROUNDS = 20_000
+
+
+@dataclass
+class Meeting:
+    """A network, an engine, and a count of the rounds that agreements have cost."""
+
+    network: Network
+    engine: Any
+    collective: bool = False  # anyone may talk to anyone
+    n_rounds: int = 0
+    rounds: list[int] = field(default_factory=list)
+
+    def sum(self, vectors: Sequence[FloatArray], accuracy: float = SUM_ACCURACY) -> list[FloatArray]:
+        """Every node's estimate of the sum of all vectors."""
+        rule: ConsensusRule = AllReduce() if self.collective else BregmanADMM(damping=accuracy)
+        reliable = self.collective or self.engine.links.reliable
+        return self._run(rule, vectors, 1 if reliable else None, accuracy)
+
+    def broadcast(self, vector: FloatArray) -> list[FloatArray]:
+        """Node 0's vector, at every node."""
+        n = self.network.n_nodes
+        if self.collective or n == 1:
+            return [vector] * n
+        vectors = [vector if i == 0 else np.zeros_like(vector) for i in range(n)]
+        reliable = self.engine.links.reliable
+        return self._run(Flood(), vectors, self.network.diameter if reliable else None, 1.0)
+
+    def _run(
+        self,
+        rule: ConsensusRule,
+        vectors: Sequence[FloatArray],
+        fixed_sweeps: int | None,
+        accuracy: float,
+    ) -> list[FloatArray]:
+        # a broadcast hands a vector on as it is; only sums count every node's share
+        job = Job(
+            Average(),
+            rule,
+            tol=accuracy,
+            fixed_sweeps=fixed_sweeps,
+            replicated=isinstance(rule, Flood),
+        )
+        run = self.engine.run(job, self.network, vectors, None, MAX_SUM_ROUNDS)
+        self.n_rounds += run.n_rounds
+        self.rounds.append(run.n_rounds)
+        return list(run.beliefs)

@@ -1,0 +1,55 @@
+"""AllReduce: the exact sum in every round, where anyone may talk to anyone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.families.base import FloatArray
+
+#: key under which a collective engine delivers the sum of all payloads
+EVERYONE = -1
+
+
+@dataclass(frozen=True)
+class ReduceState:
+    """The node's own target and the last average."""
+
+    place: Place
+    target: FloatArray
+    average: FloatArray
+    round: int = 0
+
+
+class AllReduce(ConsensusRule):
+    """One exchange a sweep: the pooled algorithm on distributed data, the honest baseline."""
+
+    name = "all-reduce"
+    collective = True
+
+    def start(self, place: Place, target: FloatArray) -> ReduceState:
+        return ReduceState(place, target, target)
+
+    def advance(
+        self, state: ReduceState, inbox: Mapping[int, Incoming]
+    ) -> tuple[ReduceState, Progress]:
+        if EVERYONE not in inbox:
+            raise RuntimeError(
+                "all-reduce received no total: it needs an engine with a reduction "
+                "(local, mpi) or consensus='bregman-admm'"
+            )
+        average = inbox[EVERYONE].payload / state.place.n_nodes
+        return replace(state, average=average, round=state.round + 1), Progress(ready=True, disagreement=0.0)
+
+    def retarget(self, state: ReduceState, target: FloatArray) -> ReduceState:
+        return replace(state, target=target)
+
+    def payload(self, state: ReduceState) -> FloatArray:
+        return state.target
+
+    def estimate(self, state: ReduceState) -> FloatArray:
+        return state.average
+
+    def rounds_per_sweep(self, place: Place) -> int:
+        return 1

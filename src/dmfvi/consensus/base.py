@@ -1,0 +1,104 @@
+"""The contract of a consensus rule: how neighbours come to agree on an average.
+
+A rule sees flat vectors only. Node i holds a target t_i (V times its statistics); the rule's
+estimate at every node tends to the average of all targets, that is, to the sum of all
+statistics. Rules are pure: state and inbox in, state and info out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from dmfvi.families.base import FloatArray
+from dmfvi.network import Network
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a node knows of the network: its own neighbours, and facts that all agreed on."""
+
+    node: int
+    neighbours: tuple[int, ...]
+    n_nodes: int
+    diameter: int
+    eigenvalues: FloatArray  # distinct non-zero Laplacian eigenvalues, ascending
+    mean_degree: float
+
+    @classmethod
+    def of(cls, network: Network, node: int) -> Place:
+        """The place of ``node`` in ``network``."""
+        return cls(
+            node,
+            network.neighbours(node),
+            network.n_nodes,
+            network.diameter,
+            network.distinct_eigenvalues,
+            2.0 * network.n_edges / network.n_nodes,
+        )
+
+    @property
+    def degree(self) -> int:
+        """Number of neighbours."""
+        return len(self.neighbours)
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """The newest message from one neighbour: its round and its payload."""
+
+    round: int
+    payload: FloatArray
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What one round tells the node loop."""
+
+    ready: bool  # the estimate may be used: time for a local sweep
+    disagreement: float  # bound on the relative distance from the average, as seen from here
+    late: bool = False  # a neighbour's newest message was missing this round
+
+
+class RuleState(Protocol):
+    """What every rule's state has: the round its newest message belongs to."""
+
+    @property
+    def round(self) -> int: ...
+
+
+class ConsensusRule(ABC):
+    """How the nodes agree; one instance serves all nodes and holds settings only."""
+
+    name: ClassVar[str]
+    #: the engine hands each node the sum of all payloads instead of its neighbours' messages
+    collective: ClassVar[bool] = False
+    #: keeps its promise when messages are lost or late
+    tolerates_loss: ClassVar[bool] = False
+
+    @abstractmethod
+    def start(self, place: Place, target: FloatArray) -> Any:
+        """State before the first round."""
+
+    @abstractmethod
+    def advance(self, state: Any, inbox: Mapping[int, Incoming]) -> tuple[Any, Progress]:
+        """One round: use what has arrived."""
+
+    @abstractmethod
+    def retarget(self, state: Any, target: FloatArray) -> Any:
+        """New statistics after a local sweep; called only when a round was ready."""
+
+    @abstractmethod
+    def payload(self, state: Any) -> FloatArray:
+        """What to send to every neighbour after this round."""
+
+    @abstractmethod
+    def estimate(self, state: Any) -> FloatArray:
+        """This node's estimate of the average target."""
+
+    @abstractmethod
+    def rounds_per_sweep(self, place: Place) -> int:
+        """Rounds between local sweeps on this network while no message is late."""
+

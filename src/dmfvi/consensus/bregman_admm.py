@@ -1,0 +1,291 @@
+"""Bregman ADMM in natural coordinates: the default rule.
+
+Node i's part of the objective, as a function of the mean parameters mu, is
+V F_i(mu) = -<t_i, mu> + A*(mu). With KL penalties and the dual taken in natural coordinates every
+step is closed-form for every exponential family (algorithm.md, section 3):
+
+    edge-anchored    lambda_i <- (t_i - p_i + c sum_j rho_ij) / (1 + c d_i),  rho_ij = (lambda_i + lambda_j)/2
+    self-anchored    lambda_i <- (t_i - p_i + (g - 1) lambda_i) / g
+
+and p_i = sum_j (S_i - S_j), with S_i <- S_i + s lambda_i (section 4). The first penalises
+KL(q_i || edge mean), the second KL(q_i || own last belief), as generalised Bregman ADMM allows.
+
+``penalty="auto"`` runs the self-anchored form with weights g_m and dual steps s_m that change
+from round to round so that the network's slowest components are damped as fast as any method of
+that many exchanges can (see ``mixing``). That is fast but needs every message. At the first
+late message the nodes tell each other and go over to the edge-anchored form, which
+only needs messages to arrive eventually: a message (round, lambda_j, S_j) supersedes all earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from dmfvi._numeric import relative_norm
+from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.consensus.mixing import DEFAULT_DAMPING, Mixing, design_mixing
+from dmfvi.families.base import FloatArray
+
+#: the node keeps its own sums this many rounds back, to pair them with late messages
+HISTORY = 48
+#: consensus error left per sweep in the edge-anchored form
+EDGE_DAMPING = 0.15
+#: weight of the newest observation in the running mean of lateness
+LATENESS_MEMORY = 0.1
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Self-anchored weights g_1..g_r and dual steps s_0..s_{r-1} that realise a mixing."""
+
+    anchor: tuple[float, ...]
+    dual_step: tuple[float, ...]
+
+    @classmethod
+    def of(cls, mixing: Mixing) -> Schedule:
+        """g_{m-1} = 1 + b_m g_m, s_{m-1} = a_m g_m, backwards from g_r = 1.
+
+        With g_r = 1 the sweep ends at lambda = t - p, so that new statistics enter undamped.
+        """
+        anchor = [1.0]
+        for momentum in reversed(mixing.momentum[1:]):
+            anchor.append(1.0 + momentum * anchor[-1])
+        anchor.reverse()
+        steps = [a * g for a, g in zip(mixing.gradient, anchor, strict=True)]
+        return cls(tuple(anchor), tuple(steps))
+
+
+@dataclass(frozen=True)
+class AdmmState:
+    """One node's side of the algorithm."""
+
+    place: Place
+    target: FloatArray
+    belief: FloatArray  # lambda_i
+    total: FloatArray  # S_i
+    round: int = 0
+    phase: int = 0  # rounds since the last sweep
+    lateness: float = 0.0  # agreed level; 0 as long as no message was ever late
+    mean_lateness: float = 0.0
+    history: Mapping[int, FloatArray] = field(default_factory=dict)  # round -> S_i
+    heard: Mapping[int, int] = field(default_factory=dict)  # neighbour -> its newest round
+    duals: Mapping[int, FloatArray] = field(default_factory=dict)  # S_i[k_ij] - S_j[k_ij]
+    theirs: Mapping[int, FloatArray] = field(default_factory=dict)  # lambda_j as last heard
+    edges: Mapping[int, FloatArray] = field(default_factory=dict)  # rho_ij
+    dual: FloatArray | None = None  # p_i
+    last_step: float = 1.0  # dual step of the newest own message
+
+
+class BregmanADMM(ConsensusRule):
+    """Bregman ADMM; see the module's docstring.
+
+    penalty: "auto", or the constant c > 0 of the edge-anchored form.
+    rounds: rounds between local sweeps, or "auto" from the spectrum.
+    relaxation: over-relaxation of the edge-anchored form, in (0, 2).
+    damping: disagreement that the auto schedule leaves after each sweep's rounds.
+    """
+
+    name = "bregman-admm"
+    tolerates_loss = True
+
+    def __init__(
+        self,
+        penalty: float | Literal["auto"] = "auto",
+        rounds: int | Literal["auto"] = "auto",
+        relaxation: float = 1.0,
+        damping: float = DEFAULT_DAMPING,
+    ) -> None:
+        if penalty != "auto" and not (np.isscalar(penalty) and float(penalty) > 0):
+            raise ValueError(f"penalty must be 'auto' or a positive number, received {penalty!r}")
+        if rounds != "auto" and not (int(rounds) == rounds and rounds >= 1):
+            raise ValueError(f"rounds must be 'auto' or a positive integer, received {rounds!r}")
+        if not 0 < relaxation < 2:
+            raise ValueError(f"relaxation must lie in (0, 2), received {relaxation!r}")
+        self.penalty = penalty
+        self.rounds = rounds
+        self.relaxation = relaxation
+        self.damping = damping
+
+    def start(self, place: Place, target: FloatArray) -> AdmmState:
+        late = 0.0 if self.penalty == "auto" else np.finfo(float).tiny
+        zero = np.zeros_like(target)
+        state = AdmmState(place, target, target, zero, lateness=late, dual=zero)
+        return self._accumulate(state)
+
+    def advance(
+        self, state: AdmmState, inbox: Mapping[int, Incoming]
+    ) -> tuple[AdmmState, Progress]:
+        state = self._receive(state, inbox)
+        dual = sum(state.duals.values(), np.zeros_like(state.target))
+        lags = [state.round - state.heard.get(j, -1) for j in state.place.neighbours]
+        disagreement = self._disagreement(state, dual)
+        state = self._note_lateness(replace(state, dual=dual), lags)
+        # a neighbour that is ahead sets the pace: rounds skipped here count as silent ones
+        newest = max([state.round, *state.heard.values()])
+        state = replace(state, round=newest + 1, phase=state.phase + 1)
+        state = self._step_self(state) if self._steady(state) else self._step_edge(state)
+        length = self._sweep_length(state)
+        ready = state.phase >= length
+        if not ready:
+            state = self._accumulate(state)
+        return state, Progress(ready, disagreement, late=max(lags, default=0) > 0)
+
+    def retarget(self, state: AdmmState, target: FloatArray) -> AdmmState:
+        belief = state.belief
+        if self._steady(state):
+            assert state.dual is not None
+            belief = target - state.dual
+        return self._accumulate(replace(state, target=target, belief=belief, phase=0))
+
+    def payload(self, state: AdmmState) -> FloatArray:
+        head = np.array([state.lateness])
+        if self._steady(state):
+            return np.concatenate([head, state.total])
+        return np.concatenate([head, state.total, state.belief])
+
+    def estimate(self, state: AdmmState) -> FloatArray:
+        return state.belief
+
+    def rounds_per_sweep(self, place: Place) -> int:
+        if self.penalty != "auto":
+            return self._edge_rounds(place, 0.0)
+        return self._mixing(place).rounds
+
+    # -- the two steps ------------------------------------------------------------------
+
+    def _step_self(self, state: AdmmState) -> AdmmState:
+        weight = self._schedule(state.place).anchor[state.phase - 1]
+        assert state.dual is not None
+        pull = state.target - state.dual
+        return replace(state, belief=(pull + (weight - 1.0) * state.belief) / weight)
+
+    def _step_edge(self, state: AdmmState) -> AdmmState:
+        c = self._edge_penalty(state)
+        assert state.dual is not None
+        pull = state.target - state.dual
+        edges = {}
+        for j in state.place.neighbours:
+            # an edge that was never heard from pulls towards the node's own belief
+            middle = 0.5 * (state.belief + state.theirs.get(j, state.belief))
+            previous = state.edges.get(j, middle)
+            edges[j] = self.relaxation * middle + (1.0 - self.relaxation) * previous
+            pull = pull + c * edges[j]
+        return replace(state, belief=pull / (1.0 + c * state.place.degree), edges=edges)
+
+    def _accumulate(self, state: AdmmState) -> AdmmState:
+        """S_i <- S_i + s lambda_i: what the next message says."""
+        if self._steady(state):
+            step = self._schedule(state.place).dual_step[state.phase]
+        else:
+            step = 0.5 * self._edge_penalty(state) * self.relaxation
+        total = state.total + step * state.belief
+        keep = HISTORY if state.lateness > 0 else 1
+        history = {k: v for k, v in state.history.items() if k > state.round - keep}
+        history[state.round] = total
+        return replace(state, total=total, history=history, last_step=step)
+
+    # -- messages -----------------------------------------------------------------------
+
+    def _receive(self, state: AdmmState, inbox: Mapping[int, Incoming]) -> AdmmState:
+        heard, duals, beliefs = dict(state.heard), dict(state.duals), dict(state.theirs)
+        lateness = state.lateness
+        size = state.target.size
+        oldest = min(state.history)
+        for j, message in inbox.items():
+            if message.round <= heard.get(j, -1) or message.round < oldest:
+                continue  # superseded, or older than this node remembers
+            known = max(k for k in state.history if k <= message.round)
+            heard[j] = message.round
+            duals[j] = state.history[known] - message.payload[1 : 1 + size]
+            lateness = max(lateness, float(message.payload[0]))
+            if message.payload.size > 1 + size:
+                beliefs[j] = message.payload[1 + size :]
+        return replace(state, heard=heard, duals=duals, theirs=beliefs, lateness=lateness)
+
+    def _note_lateness(self, state: AdmmState, lags: list[int]) -> AdmmState:
+        """Raise the agreed lateness (0, 1/2, 1, 2, 4, ...) when the links are worse than it says."""
+        if not any(lags) and state.lateness == 0:
+            return state
+        memory = LATENESS_MEMORY
+        lag = max(0.0, float(np.mean(lags)))
+        mean = (1 - memory) * state.mean_lateness + memory * lag
+        level = max(state.lateness, 0.5 if max(lags) > 0 else 0.0)
+        while mean > level:
+            level *= 2.0
+        return replace(state, mean_lateness=mean, lateness=level)
+
+    def _disagreement(self, state: AdmmState, dual: FloatArray) -> float:
+        """|L lambda| / l_2 bounds the distance to the average; the change of p is s L lambda."""
+        if not len(state.place.eigenvalues):
+            return 0.0
+        assert state.dual is not None
+        moved = relative_norm(dual - state.dual, state.belief)
+        return moved / (state.last_step * float(state.place.eigenvalues[0]))
+
+    # -- settings from the spectrum -----------------------------------------------------
+
+    def _steady(self, state: AdmmState) -> bool:
+        return state.lateness == 0
+
+    def _sweep_length(self, state: AdmmState) -> int:
+        if self._steady(state):
+            return self._mixing(state.place).rounds
+        return self._edge_rounds(state.place, state.lateness)
+
+    def _mixing(self, place: Place) -> Mixing:
+        rounds = None if self.rounds == "auto" else self.rounds
+        return design_mixing(place.eigenvalues, rounds, self.damping)
+
+    def _schedule(self, place: Place) -> Schedule:
+        return _schedule(self._mixing(place))
+
+    def _edge_penalty(self, state: AdmmState) -> float:
+        """c = 2/sqrt(l_2 l_max), smaller when messages are late."""
+        values = state.place.eigenvalues
+        if not len(values):
+            return 1.0
+        base = 2.0 / np.sqrt(values[0] * values[-1]) if self.penalty == "auto" else self.penalty
+        return float(base) / (1.0 + 1.5 * _level(state.lateness))
+
+    def _edge_rounds(self, place: Place, lateness: float) -> int:
+        if self.rounds != "auto":
+            return self.rounds
+        base = _edge_form_rounds(place.mean_degree, tuple(place.eigenvalues), self.penalty)
+        return max(1, round(base * (1.0 + _level(lateness))))
+
+
+def _level(lateness: float) -> float:
+    """The tiny value that marks a fixed penalty is no lateness."""
+    return lateness if lateness >= 0.5 else 0.0
+
+
+@lru_cache(maxsize=256)
+def _schedule(mixing: Mixing) -> Schedule:
+    return Schedule.of(mixing)
+
+
+@lru_cache(maxsize=256)
+def _edge_form_rounds(
+    degree: float, eigenvalues: tuple[float, ...], penalty: float | str
+) -> int:
+    """Rounds that damp disagreement to EDGE_DAMPING in the edge-anchored form.
+
+    Along a Laplacian eigenvector l of a d-regular graph, with u = c l / 2 and g = 1 + c d, the
+    round is x^2 - x (1 + 2 c d - 2 u)/g + (c d - u)/g = 0; the largest |x| is the rate.
+    """
+    if not eigenvalues:
+        return 1
+    values = np.asarray(eigenvalues)
+    c = 2.0 / np.sqrt(values[0] * values[-1]) if penalty == "auto" else float(penalty)
+    u, g = 0.5 * c * values, 1.0 + c * degree
+    rates = [
+        float(np.max(np.abs(np.roots([1.0, -(1 + 2 * c * degree - 2 * x) / g, (c * degree - x) / g]))))
+        for x in u
+    ]
+    rate = min(max(*rates, 0.01) if len(rates) > 1 else max(rates[0], 0.01), 0.999)
+    return int(np.ceil(np.log(EDGE_DAMPING) / np.log(rate)))

@@ -1,0 +1,96 @@
+"""Mixing polynomials: how r exchanges with neighbours average best on a known spectrum.
+
+Mixing is x_m = x_{m-1} + b_m (x_{m-1} - x_{m-2}) - a_m L x_{m-1}, m = 1..r. Each component of x
+along a Laplacian eigenvector is multiplied by a polynomial of degree r that is 1 at zero, so the
+average is kept whatever the coefficients; they are chosen to damp the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from dmfvi.families.base import FloatArray
+
+#: disagreement left after one sweep's mixing: smaller wastes rounds, larger wastes sweeps
+DEFAULT_DAMPING = 0.05
+#: past this many factors the exact product loses digits that Chebyshev keeps
+MAX_EXACT_ROUNDS = 24
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """Coefficients of one sweep's mixing, and the worst damping over the spectrum."""
+
+    gradient: tuple[float, ...]  # a_m
+    momentum: tuple[float, ...]  # b_m
+    damping: float
+
+    @property
+    def rounds(self) -> int:
+        """Exchanges per sweep."""
+        return len(self.gradient)
+
+
+def design_mixing(
+    eigenvalues: FloatArray, rounds: int | None = None, damping: float = DEFAULT_DAMPING
+) -> Mixing:
+    """The shortest mixing that reaches ``damping``, or the best one of a given length.
+
+    With as many rounds as distinct eigenvalues the average is exact (the product of
+    1 - L/l over them annihilates every other component); otherwise Chebyshev on the interval.
+    """
+    return _design(tuple(float(v) for v in eigenvalues), rounds, float(damping))
+
+
+@lru_cache(maxsize=256)
+def _design(eigenvalues: tuple[float, ...], rounds: int | None, damping: float) -> Mixing:
+    if not eigenvalues:
+        return Mixing((0.0,), (0.0,), 0.0)
+    exact_rounds = len(eigenvalues)
+    if rounds is not None:
+        if exact_rounds <= min(rounds, MAX_EXACT_ROUNDS):
+            return _exact(eigenvalues, rounds)
+        return _chebyshev(eigenvalues, rounds)
+    r = 1
+    while True:
+        if exact_rounds <= min(r, MAX_EXACT_ROUNDS):
+            return _exact(eigenvalues, r)
+        mixing = _chebyshev(eigenvalues, r)
+        if mixing.damping <= damping:
+            return mixing
+        r += 1
+
+
+def _exact(eigenvalues: tuple[float, ...], rounds: int) -> Mixing:
+    ordered = _leja(eigenvalues)
+    # spare rounds repeat the middle root: they damp what rounding left over
+    spare = [2.0 / (eigenvalues[0] + eigenvalues[-1])] * (rounds - len(ordered))
+    gradient = [1.0 / value for value in ordered] + spare
+    return Mixing(tuple(gradient), (0.0,) * rounds, 0.0)
+
+
+def _leja(values: tuple[float, ...]) -> list[float]:
+    """Order the roots so that partial products stay small (Leja ordering)."""
+    remaining = list(values)
+    ordered = [remaining.pop(int(np.argmax(np.abs(remaining))))]
+    while remaining:
+        distance = [sum(np.log(abs(v - o)) for o in ordered) for v in remaining]
+        ordered.append(remaining.pop(int(np.argmax(distance))))
+    return ordered
+
+
+def _chebyshev(eigenvalues: tuple[float, ...], rounds: int) -> Mixing:
+    low, high = eigenvalues[0], eigenvalues[-1]
+    centre = 0.5 * (high + low)
+    ratio = (high - low) / (high + low)
+    gradient, momentum = [1.0 / centre], [0.0]
+    before, now = 1.0, 1.0 / ratio  # T_0 and T_1 of Chebyshev at 1/ratio
+    for _ in range(rounds - 1):
+        after = 2.0 / ratio * now - before
+        momentum.append(before / after)
+        gradient.append((1.0 + before / after) / centre)
+        before, now = now, after
+    return Mixing(tuple(gradient), tuple(momentum), 1.0 / now)

@@ -1,0 +1,54 @@
+"""Simulated links: loss, delay and pauses, seeded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Links:
+    """How messages travel in the in-process engine.
+
+    loss: probability that a message is lost, the same for every message or by (sender, receiver).
+    delay: messages take 0..delay extra rounds, uniformly; they may overtake each other.
+    pauses: node -> [(first round, last round), ...] in which it neither steps nor sends.
+    """
+
+    loss: float | Mapping[tuple[int, int], float] = 0.0
+    delay: int = 0
+    pauses: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        values = self.loss.values() if isinstance(self.loss, Mapping) else [self.loss]
+        for value in values:
+            if not 0 <= value < 1:
+                raise ValueError(f"loss must lie in [0, 1), received {value!r}")
+        if int(self.delay) != self.delay or self.delay < 0:
+            raise ValueError(f"delay must be a whole number of rounds >= 0, received {self.delay!r}")
+
+    @property
+    def reliable(self) -> bool:
+        """Whether every message arrives in the next round."""
+        losses = self.loss.values() if isinstance(self.loss, Mapping) else [self.loss]
+        return not any(losses) and self.delay == 0 and not self.pauses
+
+    def loss_of(self, sender: int, receiver: int) -> float:
+        """Loss probability of one directed link."""
+        if isinstance(self.loss, Mapping):
+            return self.loss.get((sender, receiver), 0.0)
+        return self.loss
+
+    def paused(self, node: int, round_number: int) -> bool:
+        """Whether the node stands still in this round."""
+        return any(a <= round_number <= b for a, b in self.pauses.get(node, ()))
+
+    def travel_time(self, rng: np.random.Generator, sender: int, receiver: int) -> int | None:
+        """Rounds until delivery, or None for a lost message."""
+        loss = self.loss_of(sender, receiver)
+        if loss and rng.random() < loss:
+            return None
+        return int(rng.integers(0, self.delay + 1)) if self.delay else 0

@@ -1,0 +1,204 @@
+"""The in-process engine: all nodes on this machine, in turn or in threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from dmfvi.consensus.allreduce import EVERYONE
+from dmfvi.consensus.base import Place
+from dmfvi.engines.links import Links
+from dmfvi.network import Network
+from dmfvi.node import Job, Message, NodeReport, NodeState, message_of, start_node, step_node
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One line of the history: what happened in a round, over all nodes."""
+
+    round: int
+    objective: float
+    change: float
+    disagreement: float
+    bytes_sent: int
+    limited_steps: int
+    swept: bool
+
+
+@dataclass
+class Run:
+    """What an engine gives back: one belief per node, and how it went."""
+
+    beliefs: list[Any]
+    history: list[RoundRecord] = field(default_factory=list)
+    converged: bool = False
+
+    @property
+    def n_rounds(self) -> int:
+        """Rounds until the last node stopped."""
+        return len(self.history)
+
+
+#: called after every round with the record and the nodes' beliefs; returning True ends the run
+Observer = Callable[[RoundRecord, list[Any]], bool | None]
+
+
+class LocalEngine:
+    """Runs the node loop for every node of a network in this process.
+
+    n_jobs: threads for the node steps; None or 1 is sequential (best for small shards).
+    """
+
+    name = "local"
+
+    def __init__(self, links: Links | None = None, n_jobs: int | None = None) -> None:
+        self.links = links or Links()
+        self.n_jobs = n_jobs
+
+    def run(
+        self,
+        job: Job,
+        network: Network,
+        shards: Sequence[Any],
+        belief: Any,
+        max_rounds: int,
+        observer: Observer | None = None,
+    ) -> Run:
+        """All rounds until every node has stopped, or ``max_rounds``."""
+        if not self.links.reliable and not job.rule.tolerates_loss:
+            raise ValueError(
+                f"consensus {job.rule.name!r} needs reliable links, received {self.links}: "
+                "use consensus='bregman-admm'"
+            )
+        places = [Place.of(network, i) for i in range(network.n_nodes)]
+        workers = _workers(self.n_jobs, len(shards))
+        pool = ThreadPoolExecutor(workers) if workers > 1 else None
+        # threads over nodes and threads inside BLAS would fight for the same cores
+        with pool or nullcontext(), threadpool_limits(1) if pool else nullcontext():
+            each: Callable[..., Any] = pool.map if pool else map
+            nodes = list(each(lambda p: start_node(job, p, shards[p.node], belief), places))
+            post = _PostOffice(network, self.links, job.rule.collective)
+            post.send([message_of(job, node) for node in nodes], 0)
+            run = Run([node.belief for node in nodes])
+            for number in range(1, max_rounds + 1):
+                nodes, reports = self._round(job, nodes, post, number, each)
+                record = _record(job, number, nodes, reports, post.bytes_sent)
+                run.history.append(record)
+                run.beliefs = [node.belief for node in nodes]
+                finished = all(node.done for node in nodes)
+                ended = observer is not None and observer(record, run.beliefs)
+                if finished or ended:
+                    run.converged = finished
+                    break
+            return run
+
+    def _round(
+        self,
+        job: Job,
+        nodes: list[NodeState],
+        post: _PostOffice,
+        number: int,
+        each: Callable[..., Any],
+    ) -> tuple[list[NodeState], list[NodeReport | None]]:
+        inboxes = post.deliver(number)
+
+        def act(node: NodeState) -> tuple[NodeState, NodeReport | None]:
+            # a node that has stopped only repeats its last message
+            if node.done or self.links.paused(node.place.node, number):
+                return node, None
+            return step_node(job, node, inboxes[node.place.node])
+
+        stepped = list(each(act, nodes))
+        post.send(
+            [
+                None if self.links.paused(node.place.node, number) else message_of(job, node)
+                for node, _ in stepped
+            ],
+            number,
+        )
+        return [node for node, _ in stepped], [report for _, report in stepped]
+
+
+class _PostOffice:
+    """Carries messages; a receiver finds the newest undelivered message of each neighbour."""
+
+    def __init__(self, network: Network, links: Links, collective: bool) -> None:
+        self.neighbours = [network.neighbours(i) for i in range(network.n_nodes)]
+        self.links = links
+        self.collective = collective
+        self.rng = np.random.default_rng(links.seed)
+        self.on_the_way: dict[int, list[tuple[int, Message]]] = {}
+        self.bytes_sent = 0
+
+    def send(self, messages: Sequence[Message | None], number: int) -> None:
+        """Hand over every node's message of a round."""
+        self.bytes_sent = 0
+        due = self.on_the_way.setdefault(number + 1, [])
+        if self.collective:
+            sent = [m for m in messages if m is not None]
+            total = np.sum([m.payload for m in sent], axis=0)
+            self.bytes_sent = sum(m.n_bytes for m in sent)
+            due.append((EVERYONE, Message(EVERYONE, number, total, 0, sent[0].stop_at)))
+            return
+        for message in messages:
+            if message is None:
+                continue
+            for receiver in self.neighbours[message.sender]:
+                self.bytes_sent += message.n_bytes
+                if self.links.reliable:
+                    due.append((receiver, message))
+                    continue
+                time = self.links.travel_time(self.rng, message.sender, receiver)
+                if time is not None:
+                    later = self.on_the_way.setdefault(number + 1 + time, [])
+                    later.append((receiver, message))
+
+    def deliver(self, number: int) -> list[dict[int, Message]]:
+        """Inboxes of a round: of each neighbour the newest message."""
+        inboxes: list[dict[int, Message]] = [{} for _ in self.neighbours]
+        for receiver, message in self.on_the_way.pop(number, []):
+            if receiver == EVERYONE:
+                for inbox in inboxes:
+                    inbox[EVERYONE] = message
+                continue
+            known = inboxes[receiver].get(message.sender)
+            if known is None or message.round >= known.round:
+                inboxes[receiver][message.sender] = message
+        return inboxes
+
+
+def _workers(n_jobs: int | None, n_shards: int) -> int:
+    if n_jobs is None:
+        return 1
+    if n_jobs == 0 or int(n_jobs) != n_jobs:
+        raise ValueError(f"n_jobs must be None, -1 or a positive integer, received {n_jobs!r}")
+    if n_jobs < 0:
+        import os
+
+        return min(n_shards, max(1, (os.cpu_count() or 1) + 1 + n_jobs))
+    return min(n_shards, int(n_jobs))
+
+
+def _record(
+    job: Job,
+    number: int,
+    nodes: list[NodeState],
+    reports: list[NodeReport | None],
+    bytes_sent: int,
+) -> RoundRecord:
+    acted = [report for report in reports if report is not None]
+    return RoundRecord(
+        round=number,
+        objective=job.model.objective(nodes[0].belief),
+        change=max(node.change for node in nodes),
+        disagreement=max((report.disagreement for report in acted), default=0.0),
+        bytes_sent=bytes_sent,
+        limited_steps=sum(report.limited for report in acted),
+        swept=any(report.swept for report in acted),
+    )

@@ -1,0 +1,230 @@
+"""The contract of an exponential family: p(x) = h(x) exp(<eta, T(x)> - A(eta))."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+
+#: number of trailing axes of a natural parameter that belong to one event
+SCALAR, VECTOR, MATRIX = 0, 1, 2
+
+
+class Family(ABC):
+    """An array of distributions of one exponential family, held in natural parameters.
+
+    A subclass states only what is peculiar to it; entropy, KL, log-density, packing
+    and arithmetic are derived here once. ``batch_shape`` is the shape of the array of
+    distributions; each natural parameter has that shape plus its own event axes.
+    """
+
+    #: one name per natural parameter, and its number of event axes
+    natural_names: ClassVar[tuple[str, ...]]
+    event_axes: ClassVar[tuple[int, ...]]
+
+    def __init__(self, *natural: ArrayLike) -> None:
+        if len(natural) != len(self.natural_names):
+            raise ValueError(
+                f"{type(self).__name__} takes {len(self.natural_names)} natural parameters "
+                f"{self.natural_names}, received {len(natural)}"
+            )
+        arrays = [np.asarray(value, dtype=np.float64) for value in natural]
+        shapes = []
+        for name, array, axes in zip(self.natural_names, arrays, self.event_axes, strict=True):
+            if array.ndim < axes:
+                raise ValueError(
+                    f"{type(self).__name__}.{name} needs at least {axes} axes, "
+                    f"received shape {array.shape}"
+                )
+            shapes.append(array.shape[: array.ndim - axes])
+        try:
+            batch = np.broadcast_shapes(*shapes)
+        except ValueError as error:
+            raise ValueError(
+                f"{type(self).__name__}: batch shapes {shapes} do not broadcast together"
+            ) from error
+        self.batch_shape: tuple[int, ...] = batch
+        self.natural: tuple[FloatArray, ...] = tuple(
+            np.broadcast_to(array, batch + array.shape[array.ndim - axes :])
+            for array, axes in zip(arrays, self.event_axes, strict=True)
+        )
+
+    # -- what a family states -------------------------------------------------------
+
+    @classmethod
+    @abstractmethod
+    def from_parameters(cls, *args: Any, **kwargs: Any) -> Self:
+        """Build from the ordinary parameters (mean and variance, shape and rate, ...)."""
+
+    @classmethod
+    @abstractmethod
+    def from_mean(cls, *mean: ArrayLike) -> Self:
+        """Invert ``mean``: the member with E[T(x)] equal to the arguments."""
+
+    @abstractmethod
+    def parameters(self) -> dict[str, FloatArray]:
+        """Ordinary parameters, by name."""
+
+    @abstractmethod
+    def mean(self) -> tuple[FloatArray, ...]:
+        """Mean parameters mu = grad A(eta) = E[T(x)], one per natural parameter."""
+
+    @abstractmethod
+    def log_partition(self) -> FloatArray:
+        """A(eta), of shape ``batch_shape``."""
+
+    @abstractmethod
+    def statistics(self, x: Any) -> tuple[FloatArray, ...]:
+        """T(x), one array per natural parameter."""
+
+    @abstractmethod
+    def in_domain(self) -> NDArray[np.bool_]:
+        """Whether each distribution is proper."""
+
+    @abstractmethod
+    def max_step(self, direction: Sequence[ArrayLike]) -> FloatArray:
+        """Largest a >= 0 such that eta + b * direction is in the domain for all b < a."""
+
+    @abstractmethod
+    def sample(self, rng: np.random.Generator, size: int | None = None) -> Any:
+        """Draws, with a leading axis of length ``size`` when it is given."""
+
+    def expected_log_base_measure(self) -> FloatArray:
+        """E[log h(x)]; zero unless the family says otherwise."""
+        return np.zeros(self.batch_shape)
+
+    def log_base_measure(self, x: Any) -> FloatArray | float:
+        """log h(x); zero unless the family says otherwise."""
+        return 0.0
+
+    # -- what follows for all ---------------------------------------------------------
+
+    def inner(self, left: Sequence[FloatArray], right: Sequence[FloatArray]) -> FloatArray:
+        """<left, right>, summed over the event axes and the natural parameters."""
+        total: FloatArray = np.zeros(())
+        for a, b, axes in zip(left, right, self.event_axes, strict=True):
+            product = a * b
+            total = total + (product.sum(axis=tuple(range(-axes, 0))) if axes else product)
+        return total
+
+    def log_pdf(self, x: Any) -> FloatArray:
+        """log p(x) = log h(x) + <eta, T(x)> - A(eta)."""
+        value = self.inner(self.natural, self.statistics(x)) - self.log_partition()
+        return np.asarray(value + self.log_base_measure(x))
+
+    def entropy(self) -> FloatArray:
+        """H = A(eta) - <eta, mu> - E[log h(x)] = -A*(mu) - E[log h(x)]."""
+        return (
+            self.log_partition()
+            - self.inner(self.natural, self.mean())
+            - self.expected_log_base_measure()
+        )
+
+    def kl(self, other: Self) -> FloatArray:
+        """KL(self || other) = A(eta') - A(eta) - <eta' - eta, mu>: the Bregman divergence of A."""
+        difference = [b - a for a, b in zip(self.natural, other.natural, strict=True)]
+        return (
+            other.log_partition() - self.log_partition() - self.inner(difference, self.mean())
+        )
+
+    def replace(self, *natural: ArrayLike) -> Self:
+        """A member of the same class with these natural parameters."""
+        return type(self)(*natural)
+
+    def step(self, direction: Sequence[ArrayLike], length: float = 1.0) -> Self:
+        """The member at eta + length * direction."""
+        return self.replace(
+            *[a + length * np.asarray(b) for a, b in zip(self.natural, direction, strict=True)]
+        )
+
+    def pack(self) -> FloatArray:
+        """The free natural parameters as one flat float64 vector (symmetric parts once)."""
+        parts = []
+        for array, axes in zip(self.natural, self.event_axes, strict=True):
+            parts.append(pack_symmetric(array).ravel() if axes == MATRIX else array.ravel())
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def unpack(self, vector: ArrayLike) -> Self:
+        """The member packed in ``vector``, with the shapes of this one; inverse of ``pack``."""
+        flat = np.asarray(vector, dtype=np.float64)
+        if flat.shape != (self.packed_size,):
+            raise ValueError(
+                f"{type(self).__name__} with batch shape {self.batch_shape} unpacks "
+                f"{self.packed_size} numbers, received shape {flat.shape}"
+            )
+        natural, at = [], 0
+        for array, axes in zip(self.natural, self.event_axes, strict=True):
+            if axes == MATRIX:
+                p = array.shape[-1]
+                shape = (*array.shape[:-2], p * (p + 1) // 2)
+            else:
+                shape = array.shape
+            size = int(np.prod(shape))
+            part = flat[at : at + size].reshape(shape)
+            natural.append(unpack_symmetric(part) if axes == MATRIX else part)
+            at += size
+        return self.replace(*natural)
+
+    @property
+    def packed_size(self) -> int:
+        """Length of ``pack()``."""
+        size = 0
+        for array, axes in zip(self.natural, self.event_axes, strict=True):
+            p = array.shape[-1] if axes == MATRIX else 0
+            size += (array.size // (p * p)) * (p * (p + 1) // 2) if p else array.size
+        return size
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(batch_shape={self.batch_shape})"
+
+
+def pack_symmetric(matrix: FloatArray) -> FloatArray:
+    """Upper triangle of symmetric matrices (..., p, p) as (..., p(p+1)/2)."""
+    rows, columns = np.triu_indices(matrix.shape[-1])
+    return np.ascontiguousarray(matrix[..., rows, columns])
+
+
+def unpack_symmetric(packed: FloatArray) -> FloatArray:
+    """Inverse of ``pack_symmetric``."""
+    p = int((np.sqrt(8 * packed.shape[-1] + 1) - 1) / 2 + 0.5)
+    rows, columns = np.triu_indices(p)
+    matrix = np.empty((*packed.shape[:-1], p, p))
+    matrix[..., rows, columns] = packed
+    matrix[..., columns, rows] = packed
+    return matrix
+
+
+def max_step_positive(value: FloatArray, direction: FloatArray) -> FloatArray:
+    """Largest a with value + a * direction > 0, elementwise; inf where it never ends."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(direction < 0, -value / direction, np.inf)
+
+
+def max_step_definite(matrix: FloatArray, direction: FloatArray) -> FloatArray:
+    """Largest a with matrix + a * direction positive definite.
+
+    With matrix = L L', that is -1 / lambda_min(L^-1 direction L^-T) where it is negative.
+    """
+    factor = np.linalg.cholesky(matrix)
+    half = np.linalg.solve(factor, direction)
+    whitened = np.linalg.solve(factor, np.swapaxes(half, -1, -2))
+    lowest = np.linalg.eigvalsh(0.5 * (whitened + np.swapaxes(whitened, -1, -2)))[..., 0]
+    with np.errstate(divide="ignore"):
+        return np.where(lowest < 0, -1.0 / np.minimum(lowest, -1e-300), np.inf)
+
+
+def is_positive_definite(matrix: FloatArray) -> NDArray[np.bool_]:
+    """Whether each symmetric matrix (..., p, p) is positive definite."""
+    finite = np.isfinite(matrix).all(axis=(-1, -2))
+    safe = np.where(finite[..., None, None], matrix, -np.eye(matrix.shape[-1]))
+    return np.asarray(finite & (np.linalg.eigvalsh(safe)[..., 0] > 0))
+
+
+def log_det(matrix: FloatArray) -> FloatArray:
+    """log |matrix| of positive-definite matrices."""
+    return np.asarray(np.linalg.slogdet(matrix)[1])

@@ -1,0 +1,51 @@
+"""Bernoulli: arrays of coins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit
+
+from dmfvi.families.base import SCALAR, Family, FloatArray
+
+
+class Bernoulli(Family):
+    """Bernoulli(p): eta = log p/(1-p), T(x) = x."""
+
+    natural_names = ("log_odds",)
+    event_axes = (SCALAR,)
+
+    @classmethod
+    def from_parameters(cls, probability: ArrayLike) -> Self:
+        """From P(x = 1)."""
+        return cls(logit(np.asarray(probability, dtype=np.float64)))
+
+    @classmethod
+    def from_mean(cls, *mean: ArrayLike) -> Self:
+        """From E[x] = p."""
+        return cls.from_parameters(mean[0])
+
+    def parameters(self) -> dict[str, FloatArray]:
+        return {"probability": np.asarray(expit(self.natural[0]))}
+
+    def mean(self) -> tuple[FloatArray, ...]:
+        return (np.asarray(expit(self.natural[0])),)
+
+    def log_partition(self) -> FloatArray:
+        return np.logaddexp(0.0, self.natural[0])
+
+    def statistics(self, x: ArrayLike) -> tuple[FloatArray, ...]:
+        return (np.asarray(x, dtype=np.float64),)
+
+    def in_domain(self) -> NDArray[np.bool_]:
+        return np.isfinite(self.natural[0])
+
+    def max_step(self, direction: Sequence[ArrayLike]) -> FloatArray:
+        return np.full(self.batch_shape, np.inf)
+
+    def sample(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
+        shape = self.batch_shape if size is None else (size, *self.batch_shape)
+        return (rng.random(shape) < expit(self.natural[0])).astype(np.float64)

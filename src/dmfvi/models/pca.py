@@ -1,0 +1,348 @@
+"""Bayesian PCA (algorithm.md, section 5; paper, section 3).
+
+    x_nd ~ N(w~_d . z~_n, 1/tau)    w~_d = (w_d, mu_d)    z~_n = (z_n, 1)    z_n ~ N(0, I)
+    w~_d ~ N(prior_d, diag(alpha, theta)^-1)    tau, alpha_m, theta ~ Gamma or fixed
+
+W~ and tau are global, z local. alpha and theta follow from q(W~) alone. Each node works in its own
+coordinates of z (``PcaBelief.gauge``), which parameter expansion changes after every sweep;
+statistics leave the node in the shared ones, so that expansion needs no message and no leader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from dmfvi._numeric import relative_norm, symmetrize
+from dmfvi.families import Gamma
+from dmfvi.families.base import FloatArray, log_det, max_step_definite, max_step_positive
+from dmfvi.models.base import Absorbed, Model
+from dmfvi.models.pca_belief import GammaPrior, PcaBelief, PcaPrior
+from dmfvi.models.pca_expansion import ExpansionInput, general_change, rotating_change
+from dmfvi.models.pca_shard import Shard, Weights
+from dmfvi.models.pca_statistics import Layout, PcaStatistics
+
+LOG_2PI = float(np.log(2 * np.pi))
+#: alternations of q(W~) and q(alpha), q(theta) on the same statistics
+HYPER_STEPS, HYPER_STEPS_PER_ROW = 30, 6
+HYPER_TOLERANCE = 1e-12
+#: part of the way to the domain's edge that a limited step goes
+EDGE_FRACTION = 0.9
+#: shape of the Gamma that stands for a fixed precision
+FIXED_SHAPE = 1e300
+
+
+@dataclass(frozen=True)
+class BayesianPcaModel(Model):
+    """Bayesian PCA for standardised data; the estimator takes care of units."""
+
+    layout: Layout
+    n_latent: int
+    covariance: Literal["full", "diagonal"] = "full"
+    noise: Literal["shared", "per_node"] = "shared"
+    prior: PcaPrior = field(default_factory=PcaPrior)
+    expansion: bool = True
+
+    @property
+    def with_mean(self) -> bool:
+        """Whether the mean is part of W~."""
+        return self.layout.width > self.n_latent
+
+    # -- the contract -----------------------------------------------------------------
+
+    def start(self, loadings: FloatArray, noise_precision: float) -> PcaBelief:
+        """A belief concentrated at given loadings (D, M), zero mean and a noise level."""
+        d, k = self.layout.n_features, self.layout.width
+        mean = np.zeros((d, k))
+        mean[:, : self.n_latent] = loadings
+        prior_precision = np.ones(k)
+        precision = 1e6 * np.eye(k) if self.layout.shared_rows else np.tile(1e6 * np.eye(k), (d, 1, 1))
+        belief = PcaBelief(
+            mean,
+            precision,
+            np.linalg.inv(precision),
+            self._start_noise(noise_precision),
+            prior_precision,
+            None,
+            np.eye(k),
+            self.covariance == "diagonal",
+            self.n_latent,
+        )
+        hyper, prior_precision = self._hyper_posterior(belief)
+        belief = replace(belief, hyper=hyper, prior_precision=prior_precision)
+        return replace(belief, global_bound=self._global_bound(belief))
+
+    def _start_noise(self, noise_precision: float) -> Gamma:
+        prior = self.prior.noise
+        if not isinstance(prior, GammaPrior):
+            return _point(prior)
+        # as vague as the knowledge of one sample
+        shape = prior.shape + 0.5 * self.layout.n_features
+        return Gamma.from_parameters(shape, shape / noise_precision)
+
+    def local_step(self, shard: Shard, belief: PcaBelief) -> FloatArray:
+        weights = Weights(
+            belief.mean, belief.covariance, belief.noise_precision, self.n_latent
+        )
+        moments = shard.moments(weights)
+        log_noise = float(belief.noise.mean()[0])
+        bound = (
+            0.5 * moments.n_observed * (log_noise - LOG_2PI)
+            - 0.5 * belief.noise_precision * moments.residual
+            - moments.latent_kl
+        )
+        if self.noise == "per_node":
+            bound -= self._noise_kl(belief.noise)
+        statistics = moments.weighted(belief.noise_precision, bound)
+        if self.expansion:
+            statistics = statistics.in_coordinates(np.linalg.inv(belief.gauge))
+        return statistics.pack(self.layout)
+
+    def absorb(self, total: FloatArray, own: FloatArray, belief: PcaBelief) -> Absorbed:
+        total, limited = self._inside_domain(total, belief)
+        shared = PcaStatistics.unpack(total, self.layout)
+        statistics = shared.in_coordinates(belief.gauge) if self.expansion else shared
+        noise_source = statistics
+        if self.noise == "per_node":
+            noise_source = PcaStatistics.unpack(own, self.layout)
+        new = replace(
+            belief,
+            noise=self._noise_posterior(noise_source),
+            total=total,
+            objective=shared.bound + belief.global_bound,
+        )
+        new = self._update_rows(new, statistics)
+        if self.expansion:
+            change = self._change_of_coordinates(new, statistics)
+            statistics = statistics.in_coordinates(change)
+            new = replace(new, gauge=change @ new.gauge)
+            new = self._update_rows(new, statistics)
+        return Absorbed(replace(new, global_bound=self._global_bound(new)), limited)
+
+    def change(self, new: PcaBelief, old: PcaBelief) -> float:
+        """Largest relative change of a block: precision, mean times precision, noise."""
+        if old.total is None:
+            return np.inf
+        blocks = [
+            (new.precision, old.precision),
+            (new.mean @ new.precision, old.mean @ old.precision)
+            if new.precision.ndim == 2
+            else (_times(new), _times(old)),
+        ]
+        largest = max(relative_norm(a - b, a) for a, b in blocks)
+        return max(largest, abs(new.noise_precision / old.noise_precision - 1.0))
+
+    def objective(self, belief: PcaBelief) -> float:
+        return belief.objective
+
+    # -- conjugate updates ------------------------------------------------------------
+
+    def _noise_posterior(self, statistics: PcaStatistics) -> Gamma:
+        prior = self.prior.noise
+        if not isinstance(prior, GammaPrior):
+            return _point(prior)
+        return Gamma.from_parameters(
+            prior.shape + statistics.half_count, prior.rate + statistics.half_residual
+        )
+
+    def _update_rows(self, belief: PcaBelief, statistics: PcaStatistics) -> PcaBelief:
+        """q(W~) and its hyper-parameters, alternated on the same statistics until they settle."""
+        k = self.layout.width
+        location = self._prior_location()
+        diagonal = np.arange(k)
+        precisions = belief.prior_precision
+        steps = HYPER_STEPS if self.layout.shared_rows else HYPER_STEPS_PER_ROW
+        for _ in range(steps):
+            precision = statistics.rows.copy()
+            precision[..., diagonal, diagonal] += precisions
+            inverse = symmetrize(np.linalg.inv(precision))
+            linear = statistics.linear + (0.0 if location is None else precisions * location)
+            mean = (
+                linear @ inverse
+                if inverse.ndim == 2
+                else np.einsum("dij,dj->di", inverse, linear)
+            )
+            covariance = inverse
+            if self.covariance == "diagonal":
+                covariance = np.zeros_like(inverse)
+                covariance[..., diagonal, diagonal] = 1.0 / precision[..., diagonal, diagonal]
+            new = replace(belief, mean=mean, precision=precision, covariance=covariance)
+            hyper, updated = self._hyper_posterior(new)
+            settled = np.max(np.abs(updated - precisions) / updated) < HYPER_TOLERANCE
+            new = replace(new, hyper=hyper, prior_precision=updated)
+            precisions = updated
+            if settled:
+                break
+        return new
+
+    def _prior_location(self) -> FloatArray | None:
+        """Prior means of W~ (D, K), or None when all are zero."""
+        parts = []
+        prior = self.prior
+        d = self.layout.n_features
+        if prior.component_location is None and (
+            not self.with_mean or prior.mean_location is None
+        ):
+            return None
+        components = prior.component_location
+        parts.append(np.zeros((d, self.n_latent)) if components is None else components)
+        if self.with_mean:
+            parts.append(
+                np.zeros((d, 1)) if prior.mean_location is None else prior.mean_location[:, None]
+            )
+        return np.hstack(parts)
+
+    def _energies(self, belief: PcaBelief) -> FloatArray:
+        """sum_d E[(w~_dk - prior_dk)^2], (K,)."""
+        location = self._prior_location()
+        deviation = belief.mean if location is None else belief.mean - location
+        variances = np.diagonal(self._covariance_sum(belief))
+        return np.asarray((deviation**2).sum(0) + variances)
+
+    def _covariance_sum(self, belief: PcaBelief) -> FloatArray:
+        if belief.covariance.ndim == 2:
+            return self.layout.n_features * belief.covariance
+        return np.asarray(belief.covariance.sum(0))
+
+    def _hyper_posterior(self, belief: PcaBelief) -> tuple[Gamma | None, FloatArray]:
+        """q(alpha_m) = Gamma(a + D/2, b + sum_d E[w_dm^2]/2) and the same for theta."""
+        energies = self._energies(belief)
+        shapes, rates = np.empty_like(energies), np.empty_like(energies)
+        learned = False
+        for k in range(len(energies)):
+            prior = self.prior.components if k < self.n_latent else self.prior.mean
+            if isinstance(prior, GammaPrior):
+                learned = True
+                shapes[k] = prior.shape + 0.5 * self.layout.n_features
+                rates[k] = prior.rate + 0.5 * energies[k]
+            else:
+                shapes[k], rates[k] = FIXED_SHAPE, FIXED_SHAPE / prior
+        hyper = Gamma.from_parameters(shapes, rates) if learned else None
+        return hyper, shapes / rates
+
+    # -- parameter expansion ------------------------------------------------------------
+
+    def _change_of_coordinates(self, belief: PcaBelief, statistics: PcaStatistics) -> FloatArray:
+        location = self._prior_location()
+        components = self.prior.components
+        spread = self._covariance_sum(belief)
+        stiffness = np.zeros_like(spread)
+        if self.covariance == "full":
+            gamma = (
+                self.layout.n_features * np.eye(self.layout.width)
+                - belief.prior_precision[:, None] * spread
+            )
+        elif self.layout.shared_rows:
+            gamma = statistics.rows * np.diagonal(spread)
+        else:
+            variances = np.diagonal(belief.covariance, axis1=-2, axis2=-1)
+            gamma = np.einsum("dlk,dk->lk", statistics.rows, variances)
+            data = np.diagonal(statistics.rows, axis1=-2, axis2=-1)
+            differences = data[:, :, None] - data[:, None, :]
+            stiffness = np.einsum(
+                "dlk,dlk->lk", differences, variances[:, None, :] - variances[:, :, None]
+            )
+        x = ExpansionInput(
+            latent=statistics.latent,
+            mean=belief.mean,
+            deviation=belief.mean if location is None else belief.mean - location,
+            covariance_sum=spread,
+            gamma=gamma,
+            prior_precision=belief.prior_precision,
+            energy_slope=(components.shape, components.rate)
+            if isinstance(components, GammaPrior)
+            else None,
+            n_latent=self.n_latent,
+            n_samples=statistics.n_samples,
+            turn_stiffness=stiffness,
+        )
+        if self.prior.component_location is not None:
+            return general_change(x, rotate=False)
+        if self.covariance == "diagonal" and not self.layout.shared_rows:
+            return general_change(x, rotate=True)
+        return rotating_change(x)
+
+    # -- domain ---------------------------------------------------------------------------
+
+    def _inside_domain(
+        self, total: FloatArray, belief: PcaBelief
+    ) -> tuple[FloatArray, bool]:
+        """The statistics themselves, or the point on the way to them that stays proper."""
+        if self._proper(total, belief):
+            return total, False
+        origin = belief.total
+        if origin is None or not self._proper(origin, belief):
+            raise FloatingPointError(
+                "the first statistics are outside the domain of the posterior: "
+                "check the data for extreme values, or raise rounds_per_sweep"
+            )
+        here = PcaStatistics.unpack(origin, self.layout)
+        along = PcaStatistics.unpack(total - origin, self.layout)
+        reach = min(
+            1.0,
+            float(np.min(max_step_definite(self._with_prior(here, belief), along.rows))),
+            float(max_step_definite(here.latent, along.latent)),
+            float(max_step_positive(np.array(here.half_residual), np.array(along.half_residual))),
+            float(max_step_positive(np.array(here.half_count), np.array(along.half_count))),
+            float(max_step_positive(np.array(here.n_samples), np.array(along.n_samples))),
+        )
+        return origin + EDGE_FRACTION * reach * (total - origin), True
+
+    def _with_prior(self, statistics: PcaStatistics, belief: PcaBelief) -> FloatArray:
+        """Precisions in shared coordinates, prior included."""
+        back = np.linalg.inv(belief.gauge)
+        return statistics.rows + back @ np.diag(belief.prior_precision) @ back.T
+
+    def _proper(self, total: FloatArray, belief: PcaBelief) -> bool:
+        if not np.isfinite(total).all():
+            return False
+        s = PcaStatistics.unpack(total, self.layout)
+        if min(s.half_residual, s.half_count, s.n_samples) <= 0:
+            return False
+        try:
+            np.linalg.cholesky(s.latent)
+            np.linalg.cholesky(self._with_prior(s, belief))
+        except np.linalg.LinAlgError:
+            return False
+        return True
+
+    # -- bound ------------------------------------------------------------------------------
+
+    def _noise_kl(self, noise: Gamma) -> float:
+        prior = self.prior.noise
+        return float(noise.kl(prior.family())) if isinstance(prior, GammaPrior) else 0.0
+
+    def _global_bound(self, belief: PcaBelief) -> float:
+        """E[log p(W~|alpha,theta)] + H[q(W~)] - KL of the hyper-parameters and the noise."""
+        d, k = belief.mean.shape
+        energies = self._energies(belief)
+        bound = 0.5 * d * k  # entropy and prior both carry log 2 pi: it cancels
+        if self.covariance == "diagonal":
+            spread = np.log(np.diagonal(belief.covariance, axis1=-2, axis2=-1)).sum(-1)
+        else:
+            spread = -log_det(belief.precision)
+        bound += 0.5 * float(np.sum(np.broadcast_to(spread, (d,))))
+        for column in range(k):
+            prior = self.prior.components if column < self.n_latent else self.prior.mean
+            precision = belief.prior_precision[column]
+            log_precision = np.log(precision)
+            if isinstance(prior, GammaPrior):
+                assert belief.hyper is not None
+                q = Gamma(*(natural[column] for natural in belief.hyper.natural))
+                log_precision = q.mean()[0]
+                bound -= float(q.kl(prior.family()))
+            bound += 0.5 * d * log_precision - 0.5 * precision * energies[column]
+        if self.noise == "shared":
+            bound -= self._noise_kl(belief.noise)
+        return float(bound)
+
+
+def _point(value: float) -> Gamma:
+    """A Gamma so narrow that its mean and log mean are those of a fixed value."""
+    return Gamma.from_parameters(FIXED_SHAPE, FIXED_SHAPE / value)
+
+
+def _times(belief: PcaBelief) -> FloatArray:
+    return np.asarray(np.einsum("dij,dj->di", belief.precision, belief.mean))

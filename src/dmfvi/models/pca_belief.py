@@ -1,0 +1,119 @@
+"""Beliefs and priors of Bayesian PCA."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dmfvi.families import Gamma, MultivariateNormal, Normal
+from dmfvi.families.base import FloatArray
+
+
+@dataclass(frozen=True)
+class GammaPrior:
+    """Gamma(shape, rate) for a precision that is learned."""
+
+    shape: float
+    rate: float
+
+    def __post_init__(self) -> None:
+        if not (self.shape > 0 and self.rate > 0):
+            raise ValueError(
+                f"a Gamma prior needs positive shape and rate, "
+                f"received shape={self.shape!r}, rate={self.rate!r}"
+            )
+
+    def family(self, size: tuple[int, ...] = ()) -> Gamma:
+        """As a family of that batch shape."""
+        return Gamma.from_parameters(np.full(size, self.shape), np.full(size, self.rate))
+
+
+@dataclass(frozen=True)
+class PcaPrior:
+    """Prior of the model: each precision is learned under a Gamma, or fixed when a number.
+
+    noise: precision tau of the observation noise.
+    components: precision alpha_m of each column of W (ARD switches unused columns off).
+    mean: precision theta of the mean around ``mean_location``.
+    component_location (D, M), mean_location (D,): prior means, zero when None.
+    """
+
+    noise: GammaPrior | float = GammaPrior(1e-6, 1e-6)
+    components: GammaPrior | float = GammaPrior(1e-3, 1e-3)
+    mean: GammaPrior | float = GammaPrior(1e-3, 1e-3)
+    component_location: FloatArray | None = None
+    mean_location: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("noise", "components", "mean"):
+            value = getattr(self, name)
+            if not isinstance(value, GammaPrior) and not value > 0:
+                raise ValueError(
+                    f"prior {name} must be a GammaPrior or a positive number, received {value!r}"
+                )
+
+    def rescaled(self, scale: float, shift: FloatArray) -> PcaPrior:
+        """The same prior for (x - shift) / scale."""
+        components = (
+            None if self.component_location is None else self.component_location / scale
+        )
+        location = np.zeros_like(shift) if self.mean_location is None else self.mean_location
+        return PcaPrior(
+            _rescaled(self.noise, scale),
+            _rescaled(self.components, scale),
+            _rescaled(self.mean, scale),
+            components,
+            (location - shift) / scale,
+        )
+
+
+def _rescaled(prior: GammaPrior | float, scale: float) -> GammaPrior | float:
+    """A precision in units of x^-2 for x' = x / scale is scale^2 times larger."""
+    if isinstance(prior, GammaPrior):
+        return GammaPrior(prior.shape, prior.rate / scale**2)
+    return prior * scale**2
+
+
+@dataclass(frozen=True)
+class PcaBelief:
+    """q(W~), q(tau), q(alpha), q(theta), in the node's own coordinates of z.
+
+    precision is (K, K) where all features share it (complete data), else (D, K, K); with a diagonal
+    covariance only its diagonal describes q(W~), its other entries are what the data say.
+    """
+
+    mean: FloatArray  # (D, K)
+    precision: FloatArray
+    covariance: FloatArray  # (K, K) or (D, K, K)
+    noise: Gamma  # scalar; a fixed precision is a Gamma of infinite shape, see ``fixed``
+    prior_precision: FloatArray  # (K,): E[alpha_1..M], E[theta]
+    hyper: Gamma | None  # (K,): q(alpha), q(theta); None when both are fixed
+    gauge: FloatArray  # (K, K): own coordinates z~' = gauge z~ of the shared ones
+    factorised: bool
+    n_latent: int
+    total: FloatArray | None = None  # the statistics it was made from
+    objective: float = float("nan")
+    global_bound: float = float("nan")
+
+    @property
+    def noise_precision(self) -> float:
+        """E[tau]."""
+        return float(self.noise.mean()[1])
+
+    @property
+    def loadings(self) -> FloatArray:
+        """E[W], (D, M)."""
+        return self.mean[:, : self.n_latent]
+
+    def rows(self) -> MultivariateNormal | Normal:
+        """q(W~) as a family with one entry per feature (and per coordinate when factorised)."""
+        d, k = self.mean.shape
+        if self.factorised:
+            precision = np.broadcast_to(
+                np.diagonal(self.precision, axis1=-2, axis2=-1), (d, k)
+            )
+            return Normal(precision * self.mean, -0.5 * precision)
+        precision = np.broadcast_to(self.precision, (d, k, k))
+        linear = np.einsum("dij,dj->di", precision, self.mean)
+        return MultivariateNormal(linear, -0.5 * precision)

@@ -1,0 +1,139 @@
+"""Parameter expansion for Bayesian PCA: the change of coordinates that plain VB finds only slowly.
+
+The likelihood is unchanged by z' = R^-1 (z - b), W' = W R, mu' = mu + W b (Luttinen & Ilin 2010). The
+change T with z~' = T z~ is chosen near the optimum of the bound, and such that T = I exactly where
+the bound is stationary, so that it speeds the iteration up without moving its fixed point.
+
+With L = sum E[z~ z~'], N samples, prior precisions P = diag(alpha, theta), deviations of the posterior
+means from the prior means, and G_d = what the data add to the precision of feature d, the bound is
+stationary in T at the identity iff, for every latent k and every l,
+
+    L_lk - N delta_lk + Gamma_lk - P_l sum_d (m_d - prior_d)_l m_dk = 0
+    Gamma = sum_d G_d Cov_d  (for a factorised q(W): sum_d G_d diag(v_d))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import expm
+
+from dmfvi._numeric import symmetrize
+from dmfvi.families.base import FloatArray
+
+#: a latent covariance this far from the identity is not corrected by the general formula
+GENERAL_RANGE = (0.2, 5.0)
+#: beyond this angle a Newton step is not trusted and the columns are diagonalised instead
+MAX_ANGLE = 0.3
+KAPPA_STEPS, SHIFT_STEPS = 4, 3
+
+
+class ExpansionInput(NamedTuple):
+    """Moments that decide the change of coordinates."""
+
+    latent: FloatArray  # (K, K), L
+    mean: FloatArray  # (D, K), posterior means
+    deviation: FloatArray  # (D, K), posterior minus prior means
+    covariance_sum: FloatArray  # (K, K), sum of Cov_d
+    gamma: FloatArray  # (K, K), Gamma
+    prior_precision: FloatArray  # (K,), E[alpha] and E[theta]
+    energy_slope: tuple[float, float] | None  # (a, b) of Gamma(a, b) ARD, None when alpha is fixed
+    n_latent: int  # M
+    n_samples: float  # N
+    turn_stiffness: FloatArray  # (K, K): sum_d (G_d,ll - G_d,kk)(v_dk - v_dl) when factorised, else 0
+
+
+def rotating_change(x: ExpansionInput) -> FloatArray:
+    """T when the prior of W has mean zero and one Gamma for all: closed form for R at a given b.
+
+    R R' = C up to the scale kappa, with the rotation that makes E[W'W] diagonal; kappa = 1
+    for a vague prior, and 1 + (alpha_m E|w_m|^2 - D)/N in general.
+    """
+    m, d = x.n_latent, len(x.mean)
+    energy = (x.mean.T @ x.mean + x.covariance_sum)[:m, :m]
+
+    def inverse_of(spread: FloatArray) -> FloatArray:
+        factor = np.linalg.cholesky(spread)
+        values, rotation = np.linalg.eigh(factor.T @ energy @ factor)
+        values, rotation = values[::-1], rotation[:, ::-1]
+        kappa = _kappa(x, values, d, x.n_samples)
+        inverse = np.sqrt(kappa)[:, None] * (rotation.T @ np.linalg.inv(factor))
+        # of the two signs take the one nearer to the old coordinates
+        return inverse * np.where(np.diag(inverse) < 0, -1.0, 1.0)[:, None]
+
+    return _with_shift(x, inverse_of)
+
+
+def general_change(x: ExpansionInput, rotate: bool) -> FloatArray:
+    """T from the stationarity condition itself, when there is no closed form.
+
+    For a factorised q(W) with missing entries, and (without rotation) for prior means of W.
+    """
+    m = x.n_latent
+    pull = x.prior_precision[:, None] * (x.deviation.T @ x.mean)
+    surplus = (x.gamma - pull)[:m, :m]
+    goal = symmetrize(np.eye(m) - surplus / x.n_samples)
+    angles = _turn(x, surplus) if rotate else np.zeros((m, m))
+    for matrix in (goal, x.latent[:m, :m] / x.n_samples):
+        values = np.linalg.eigvalsh(matrix)
+        far = values[0] < GENERAL_RANGE[0] or values[-1] > GENERAL_RANGE[1]
+        if far or np.abs(angles).max() > MAX_ANGLE:
+            return rotating_change(x) if rotate else np.eye(len(x.latent))
+    left = np.linalg.cholesky(goal) @ expm(angles).T
+    return _with_shift(x, lambda spread: left @ np.linalg.inv(np.linalg.cholesky(spread)))
+
+
+def _with_shift(x: ExpansionInput, inverse_of: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    """T = [R^-1, -R^-1 b; 0, 1], b and R in turn.
+
+    b = (N Q + theta E[W'W])^-1 (Q sum E[z] - theta E[W'(mu - prior)]) with Q = R^-T R^-1.
+    """
+    m, width = x.n_latent, len(x.latent)
+    spread = x.latent[:m, :m] / x.n_samples
+    inverse = inverse_of(spread)
+    change = np.eye(width)
+    if width > m:
+        total = x.latent[:m, m]
+        theta = x.prior_precision[m]
+        energy = (x.mean.T @ x.mean + x.covariance_sum)[:m, :m]
+        pull = theta * (x.deviation[:, m] @ x.mean[:, :m]) - x.gamma[m, :m]
+        for _ in range(SHIFT_STEPS):
+            weight = inverse.T @ inverse
+            shift = np.linalg.solve(x.n_samples * weight + theta * energy, weight @ total - pull)
+            cross = np.outer(total, shift)
+            centred = spread - (cross + cross.T) / x.n_samples + np.outer(shift, shift)
+            inverse = inverse_of(centred)
+        change[:m, m] = -inverse @ shift
+    change[:m, :m] = inverse
+    return change
+
+
+def _kappa(x: ExpansionInput, values: FloatArray, d: int, count: float) -> FloatArray:
+    """kappa = 1 + (alpha(e) e - D)/N at the energies e = values / kappa."""
+    kappa = np.ones_like(values)
+    for _ in range(KAPPA_STEPS):
+        energy = np.maximum(values / kappa, 0.0)
+        if x.energy_slope is None:
+            work = x.prior_precision[: len(values)].mean() * energy
+        else:
+            shape, rate = x.energy_slope
+            work = energy * (shape + 0.5 * d) / (rate + 0.5 * energy)
+        kappa = np.maximum(0.5 * kappa, 1.0 + (work - d) / count)
+    return np.clip(kappa, 0.05, 20.0)
+
+
+def _turn(x: ExpansionInput, surplus: FloatArray) -> FloatArray:
+    """Angles that cancel the antisymmetric part of the condition: one Newton step per pair.
+
+    For a full covariance that part is (alpha_l - alpha_k) E_lk, and cancelling it diagonalises E[W'W].
+    """
+    m = x.n_latent
+    alpha = x.prior_precision[:m]
+    energy = np.diagonal(x.mean.T @ x.mean)[:m]
+    skew = surplus.T - surplus
+    stiffness = (alpha[:, None] - alpha) * (energy - energy[:, None]) + x.turn_stiffness[:m, :m]
+    floor = 1e-9 * np.abs(surplus).max()
+    return np.where(stiffness > floor, skew / np.maximum(stiffness, floor), 0.0)
+

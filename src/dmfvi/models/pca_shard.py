@@ -1,0 +1,173 @@
+"""One node's data for Bayesian PCA, and the local step on it.
+
+The E-step (algorithm.md, section 5):
+
+    q(z_n) = N(m_n, C_n),  C_n^-1 = I + tau sum_{d in O_n} E[w_d w_d']
+    m_n = C_n tau sum_{d in O_n} (x_nd E[w_d] - E[w_d mu_d])
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric
+from dmfvi.models.pca_statistics import PcaStatistics
+
+#: compress a complete shard once it has this many times more samples than features
+COMPRESS_RATIO = 2
+#: beyond this many features the triangular factor costs more than it saves
+COMPRESS_MAX_FEATURES = 2000
+
+
+class Weights(NamedTuple):
+    """Moments of q(W~) and q(tau) that the local step needs."""
+
+    mean: FloatArray  # (D, K)
+    covariance: FloatArray  # (K, K) shared by all features, or (D, K, K)
+    noise_precision: float  # E[tau]
+    n_latent: int  # M; K - M is 1 with a mean and 0 without
+
+
+class LocalMoments(NamedTuple):
+    """Plain sums over a shard's samples, before they are weighted by tau."""
+
+    rows: FloatArray  # (K, K) or (D, K, K): sum E[z~ z~'] over the observers
+    linear: FloatArray  # (D, K)
+    latent: FloatArray  # (K, K)
+    n_observed: int
+    n_samples: int
+    residual: float  # E|x - W~ z~|^2 over observed entries
+    latent_kl: float  # KL(q(Z) || p(Z))
+
+    def weighted(self, noise_precision: float, bound: float) -> PcaStatistics:
+        """The statistics in natural coordinates."""
+        return PcaStatistics(
+            noise_precision * self.rows,
+            noise_precision * self.linear,
+            self.latent,
+            0.5 * self.n_observed,
+            0.5 * self.residual,
+            float(self.n_samples),
+            bound,
+        )
+
+
+@dataclass(frozen=True)
+class CompleteShard:
+    """Samples without missing entries, all in matrix products with one shared precision.
+
+    Only second moments of (x, 1) matter, so a tall shard is kept as the triangular factor of a
+    QR decomposition: at most D + 1 rows instead of n, exact, and without squaring its condition.
+    """
+
+    rows: FloatArray  # (r, D)
+    ones: FloatArray  # (r,): what is left of the column of ones
+    n_samples: int
+
+    @classmethod
+    def of(cls, data: FloatArray, with_mean: bool) -> CompleteShard:
+        """Compress where it pays."""
+        n, d = data.shape
+        ones = np.ones(n)
+        if n <= COMPRESS_RATIO * (d + 1) or d > COMPRESS_MAX_FEATURES:
+            return cls(data, ones, n)
+        wide = np.column_stack([data, ones]) if with_mean else data
+        factor = np.linalg.qr(wide, mode="r")
+        if with_mean:
+            return cls(np.ascontiguousarray(factor[:, :d]), factor[:, d].copy(), n)
+        return cls(factor, np.zeros(len(factor)), n)
+
+    def moments(self, w: Weights) -> LocalMoments:
+        """Expected sums under the new q(Z)."""
+        m, n, d = w.n_latent, self.n_samples, self.rows.shape[1]
+        loadings = w.mean[:, :m]
+        second = w.mean.T @ w.mean + (d * w.covariance if w.covariance.ndim == 2 else w.covariance.sum(0))
+        precision = np.eye(m) + w.noise_precision * second[:m, :m]
+        factor = np.linalg.cholesky(precision)
+        covariance = np.linalg.inv(precision)
+        score = self.rows @ loadings
+        if w.mean.shape[1] > m:
+            score = score - np.outer(self.ones, second[:m, m])
+        z = score @ (w.noise_precision * covariance)
+        extended = np.column_stack([z, self.ones]) if w.mean.shape[1] > m else z
+        latent = extended.T @ extended
+        latent[:m, :m] += n * covariance
+        spread = (
+            d * np.sum(w.covariance * latent)
+            if w.covariance.ndim == 2
+            else np.sum(w.covariance.sum(0) * latent)
+        )
+        gap = self.rows - extended @ w.mean.T
+        residual = np.vdot(gap, gap) + n * np.sum((loadings.T @ loadings) * covariance) + spread
+        kl = 0.5 * (np.trace(latent[:m, :m]) - n * m) + n * np.log(np.diag(factor)).sum()
+        linear = self.rows.T @ extended
+        return LocalMoments(latent, linear, latent, n * d, n, float(residual), float(kl))
+
+
+@dataclass(frozen=True)
+class MaskedShard:
+    """Samples with missing entries: one precision per sample, accumulated by matrix products."""
+
+    filled: FloatArray  # (n, D), zero where missing
+    mask: FloatArray  # (n, D), one where observed
+    n_observed: int
+
+    @classmethod
+    def of(cls, data: FloatArray) -> MaskedShard:
+        """From data with NaN for missing entries."""
+        mask = np.isfinite(data)
+        return cls(np.where(mask, data, 0.0), mask.astype(np.float64), int(mask.sum()))
+
+    def posterior(self, w: Weights) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Means (n, M), covariances (n, M, M) and log|precision| (n,) of q(Z)."""
+        m = w.n_latent
+        mean, covariance = w.mean, w.covariance
+        second = mean[:, :, None] * mean[:, None, :] + covariance
+        packed = pack_symmetric(second[:, :m, :m])
+        precision = unpack_symmetric(w.noise_precision * (self.mask @ packed))
+        precision[:, np.arange(m), np.arange(m)] += 1.0
+        spread = np.linalg.inv(precision)
+        score = self.filled @ mean[:, :m]
+        if mean.shape[1] > m:
+            score -= self.mask @ second[:, :m, m]
+        z = w.noise_precision * np.einsum("nij,nj->ni", spread, score)
+        log_det = np.linalg.slogdet(precision)[1]
+        return z, spread, log_det
+
+    def moments(self, w: Weights) -> LocalMoments:
+        """Expected sums under the new q(Z)."""
+        m, width = w.n_latent, w.mean.shape[1]
+        n = len(self.filled)
+        z, spread, log_det = self.posterior(w)
+        extended = np.column_stack([z, np.ones(n)]) if width > m else z
+        wide_spread = np.zeros((n, width, width))
+        wide_spread[:, :m, :m] = spread
+        spread_packed = pack_symmetric(wide_spread)
+        outer_packed = pack_symmetric(extended[:, :, None] * extended[:, None, :])
+        spread_rows = unpack_symmetric(self.mask.T @ spread_packed)
+        rows = spread_rows + unpack_symmetric(self.mask.T @ outer_packed)
+        gap = self.filled - self.mask * (extended @ w.mean.T)
+        residual = (
+            np.vdot(gap, gap)
+            + np.einsum("di,dij,dj->", w.mean, spread_rows, w.mean, optimize=True)
+            + np.sum(w.covariance * rows)
+        )
+        latent = unpack_symmetric((spread_packed + outer_packed).sum(0))
+        kl = 0.5 * (np.trace(latent[:m, :m]) - n * m + log_det.sum())
+        linear = self.filled.T @ extended
+        return LocalMoments(
+            rows, linear, latent, self.n_observed, n, float(residual), float(kl)
+        )
+
+
+Shard = CompleteShard | MaskedShard
+
+
+def make_shard(data: FloatArray, with_mean: bool) -> Shard:
+    """The right kind of shard for standardised data with NaN for missing entries."""
+    if np.isnan(data).any():
+        return MaskedShard.of(data)
+    return CompleteShard.of(data, with_mean)

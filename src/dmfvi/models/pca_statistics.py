@@ -1,0 +1,101 @@
+"""What one node tells the others in Bayesian PCA, as one flat vector.
+
+Layout, with K = M (+1 for the mean) and P = K(K+1)/2:
+
+    rows       tau sum E[z~ z~'] over the observers of feature d: P numbers once for
+               complete data, D x P with missing entries
+    linear     tau sum x_nd E[z~_n], D x K
+    latent     sum E[z~ z~'] over all samples, P numbers
+    noise      (n_obs / 2, expected squared residual / 2)
+    samples    how many
+    bound      this node's part of the evidence lower bound
+
+All nodes write it in the same coordinates of z~, whatever coordinates they work in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Shapes of the vector."""
+
+    n_features: int
+    width: int  # K
+    shared_rows: bool  # complete data: one precision for all features
+
+    @property
+    def triangle(self) -> int:
+        """P = K(K+1)/2."""
+        return self.width * (self.width + 1) // 2
+
+    @property
+    def size(self) -> int:
+        """Length of the packed vector."""
+        rows = 1 if self.shared_rows else self.n_features
+        return rows * self.triangle + self.n_features * self.width + self.triangle + 4
+
+
+@dataclass(frozen=True)
+class PcaStatistics:
+    """The blocks of the vector, unpacked."""
+
+    rows: FloatArray  # (K, K) or (D, K, K)
+    linear: FloatArray  # (D, K)
+    latent: FloatArray  # (K, K)
+    half_count: float
+    half_residual: float
+    n_samples: float
+    bound: float
+
+    def pack(self, layout: Layout) -> FloatArray:
+        """One flat vector; a shard without missing entries fills every row alike."""
+        rows = pack_symmetric(self.rows)
+        if not layout.shared_rows and rows.ndim == 1:
+            rows = np.broadcast_to(rows, (layout.n_features, layout.triangle))
+        return np.concatenate(
+            [
+                rows.ravel(),
+                self.linear.ravel(),
+                pack_symmetric(self.latent),
+                [self.half_count, self.half_residual, self.n_samples, self.bound],
+            ]
+        )
+
+    @classmethod
+    def unpack(cls, vector: FloatArray, layout: Layout) -> PcaStatistics:
+        """Inverse of ``pack``."""
+        if vector.shape != (layout.size,):
+            raise ValueError(
+                f"statistics for {layout} have {layout.size} numbers, received {vector.shape}"
+            )
+        d, k, p = layout.n_features, layout.width, layout.triangle
+        n_rows = p if layout.shared_rows else d * p
+        rows = vector[:n_rows] if layout.shared_rows else vector[:n_rows].reshape(d, p)
+        linear = vector[n_rows : n_rows + d * k].reshape(d, k)
+        latent = vector[n_rows + d * k : n_rows + d * k + p]
+        half_count, half_residual, n_samples, bound = vector[-4:]
+        return cls(
+            unpack_symmetric(rows),
+            linear,
+            unpack_symmetric(latent),
+            float(half_count),
+            float(half_residual),
+            float(n_samples),
+            float(bound),
+        )
+
+    def in_coordinates(self, gauge: FloatArray) -> PcaStatistics:
+        """The same statistics for z~' = gauge z~: Lambda -> G Lambda G', h -> G h."""
+        return replace(
+            self,
+            rows=gauge @ self.rows @ gauge.T,
+            linear=self.linear @ gauge.T,
+            latent=gauge @ self.latent @ gauge.T,
+        )

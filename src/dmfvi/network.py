@@ -1,0 +1,218 @@
+"""Who talks to whom: an undirected connected graph and the facts that consensus needs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+import numpy as np
+from scipy.sparse.csgraph import shortest_path
+
+from dmfvi.families.base import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: eigenvalues closer than this (relative to the largest) count as one
+EIGENVALUE_RESOLUTION = 1e-9
+
+
+class Network:
+    """A connected undirected graph on nodes 0..n-1, with its spectral facts.
+
+    Build one with ``ring``, ``chain``, ``star``, ``complete``, ``grid``,
+    ``random_geometric``, ``small_world``, ``from_edges`` or ``from_networkx``.
+    """
+
+    def __init__(self, graph: nx.Graph, name: str = "network") -> None:
+        _check_graph(graph)
+        # sorted where possible, so that shard i belongs to the i-th label
+        try:
+            labels = sorted(graph.nodes)
+        except TypeError:
+            labels = list(graph.nodes)
+        self.labels: list[Any] = labels
+        self.name = name
+        index = {label: i for i, label in enumerate(labels)}
+        self.graph: nx.Graph = nx.Graph()
+        self.graph.add_nodes_from(range(len(labels)))
+        self.graph.add_edges_from((index[a], index[b]) for a, b in graph.edges)
+
+    # -- topologies -----------------------------------------------------------------
+
+    @classmethod
+    def ring(cls, n_nodes: int) -> Network:
+        """Each node talks to two others; two nodes share one edge."""
+        n = _count(n_nodes)
+        return cls(nx.cycle_graph(n) if n > 2 else nx.path_graph(n), f"ring of {n}")
+
+    @classmethod
+    def chain(cls, n_nodes: int) -> Network:
+        """A line: the slowest graph for consensus."""
+        n = _count(n_nodes)
+        return cls(nx.path_graph(n), f"chain of {n}")
+
+    @classmethod
+    def star(cls, n_nodes: int) -> Network:
+        """Node 0 talks to all the others."""
+        n = _count(n_nodes)
+        return cls(nx.star_graph(n - 1), f"star of {n}")
+
+    @classmethod
+    def complete(cls, n_nodes: int) -> Network:
+        """Everyone talks to everyone."""
+        n = _count(n_nodes)
+        return cls(nx.complete_graph(n), f"complete graph of {n}")
+
+    @classmethod
+    def grid(cls, rows: int, columns: int) -> Network:
+        """A rectangular lattice, numbered row by row."""
+        _count(rows * columns)
+        graph = nx.convert_node_labels_to_integers(
+            nx.grid_2d_graph(rows, columns), ordering="sorted"
+        )
+        return cls(graph, f"grid {rows}x{columns}")
+
+    @classmethod
+    def random_geometric(
+        cls, n_nodes: int, radius: float | None = None, *, seed: int = 0
+    ) -> Network:
+        """Points in the unit square that talk within ``radius``; grown until connected.
+
+        Without a radius, the connectivity threshold sqrt(2 log n / (pi n)) is the start.
+        """
+        n = _count(n_nodes)
+        reach = radius if radius is not None else float(np.sqrt(2 * np.log(n + 1) / (np.pi * n)))
+        if not reach > 0:
+            raise ValueError(f"radius must be positive, received {radius!r}")
+        while True:
+            graph = nx.random_geometric_graph(n, reach, seed=seed)
+            if nx.is_connected(graph):
+                return cls(graph, f"random geometric graph of {n}")
+            reach *= 1.1
+
+    @classmethod
+    def small_world(
+        cls, n_nodes: int, k: int = 4, rewire: float = 0.2, *, seed: int = 0
+    ) -> Network:
+        """Watts-Strogatz: a ring of k nearest neighbours with some edges rewired, connected."""
+        n = _count(n_nodes)
+        k = min(k, n - 1)
+        if n == 2 or k < 2:
+            return cls(nx.path_graph(n), f"small world of {n}")
+        graph = nx.connected_watts_strogatz_graph(n, k, rewire, tries=1000, seed=seed)
+        return cls(graph, f"small world of {n}")
+
+    @classmethod
+    def from_edges(cls, edges: Iterable[tuple[Any, Any]]) -> Network:
+        """From pairs of node labels."""
+        graph = nx.Graph()
+        graph.add_edges_from(edges)
+        return cls(graph)
+
+    @classmethod
+    def from_networkx(cls, graph: nx.Graph) -> Network:
+        """From any undirected networkx graph."""
+        return cls(graph)
+
+    # -- facts ------------------------------------------------------------------------
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes V."""
+        return int(self.graph.number_of_nodes())
+
+    @property
+    def n_edges(self) -> int:
+        """Number of undirected edges."""
+        return int(self.graph.number_of_edges())
+
+    def neighbours(self, node: int) -> tuple[int, ...]:
+        """The nodes that ``node`` talks to, ascending."""
+        return tuple(sorted(self.graph[node]))
+
+    @cached_property
+    def laplacian(self) -> FloatArray:
+        """Graph Laplacian L = degrees - adjacency."""
+        return np.asarray(
+            nx.laplacian_matrix(self.graph, nodelist=range(self.n_nodes)).toarray(),
+            dtype=np.float64,
+        )
+
+    @cached_property
+    def spectrum(self) -> FloatArray:
+        """Laplacian eigenvalues, ascending; the first is zero."""
+        return np.asarray(np.linalg.eigvalsh(self.laplacian))
+
+    @cached_property
+    def distinct_eigenvalues(self) -> FloatArray:
+        """Distinct non-zero Laplacian eigenvalues, ascending."""
+        values = self.spectrum[1:]
+        if not len(values):
+            return values
+        gaps = np.diff(values) > EIGENVALUE_RESOLUTION * values[-1]
+        return values[np.concatenate([[True], gaps])]
+
+    @cached_property
+    def diameter(self) -> int:
+        """Longest shortest path."""
+        if self.n_nodes == 1:
+            return 0
+        adjacency = nx.to_scipy_sparse_array(self.graph, nodelist=range(self.n_nodes))
+        return int(shortest_path(adjacency, unweighted=True, directed=False).max())
+
+    def draw(self, ax: Axes | None = None, *, seed: int = 0) -> Axes:
+        """Draw the graph; points keep their place when the graph has positions."""
+        import matplotlib.pyplot as plt
+
+        if ax is None:
+            _, ax = plt.subplots(figsize=(4, 4))
+        if max(dict(self.graph.degree).values(), default=0) <= 2 and self.n_nodes <= 60:
+            places = nx.circular_layout(self.graph)
+        else:
+            places = nx.spring_layout(self.graph, seed=seed)
+        nx.draw_networkx(
+            self.graph,
+            places,
+            ax=ax,
+            node_size=260 if self.n_nodes <= 40 else 20,
+            with_labels=self.n_nodes <= 40,
+            node_color="#4878a8",
+            edge_color="#9aa5b1",
+            font_color="white",
+            font_size=9,
+        )
+        ax.set_title(f"{self.name}: diameter {self.diameter}")
+        ax.set_axis_off()
+        return ax
+
+    def __repr__(self) -> str:
+        return f"Network({self.name}, {self.n_nodes} nodes, {self.n_edges} edges)"
+
+
+def _count(n_nodes: int) -> int:
+    if int(n_nodes) != n_nodes or n_nodes < 1:
+        raise ValueError(f"a network needs at least 1 node, received {n_nodes!r}")
+    return int(n_nodes)
+
+
+def _check_graph(graph: nx.Graph) -> None:
+    if graph.is_directed():
+        raise ValueError(
+            "network is directed: messages go both ways on every link, "
+            "so pass graph.to_undirected()"
+        )
+    if graph.number_of_nodes() == 0:
+        raise ValueError("network has no nodes: add at least one")
+    loops = [a for a, b in graph.edges if a == b]
+    if loops:
+        raise ValueError(f"network has self-loops at {loops[:5]}: remove them")
+    components = [sorted(part, key=str) for part in nx.connected_components(graph)]
+    if len(components) > 1:
+        shown = " ".join("{" + ",".join(map(str, part[:8])) + "}" for part in components[:4])
+        raise ValueError(
+            f"network has {len(components)} components {shown}: "
+            f"add an edge between {components[0][0]} and {components[1][0]}"
+        )

@@ -1,0 +1,160 @@
+"""The node loop: local step -> consensus step -> messages. The same on every engine.
+
+Pure steps: ``start_node`` and ``step_node`` take state and inbox and give back state, message
+and report. The nodes stop by themselves: each message carries for how many rounds its sender
+and everyone it has heard of have been calm; who sees that reach the diameter names a round, far
+enough ahead for all to learn of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.families.base import FloatArray
+from dmfvi.models.base import Model
+
+NO_STOP = np.iinfo(np.int64).max
+#: a node is calm when its estimated error is this part of tol: neighbours may be worse off
+SAFETY = 0.3
+#: assumed contraction per sweep while it cannot be measured, and its cap
+DEFAULT_RATE, MAX_RATE = 0.5, 0.98
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all nodes agree on before they start."""
+
+    model: Model
+    rule: ConsensusRule
+    tol: float = 1e-6
+    replicated: bool = False  # each node keeps the whole prior and entropy, as the paper writes it
+    fixed_sweeps: int | None = None  # stop after so many sweeps, without detection
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a node sends to each neighbour after a round; numbers only."""
+
+    sender: int
+    round: int
+    payload: FloatArray
+    quiet: int
+    stop_at: int
+
+    @property
+    def n_bytes(self) -> int:
+        """Size on a wire: payload and four header words."""
+        return int(self.payload.nbytes) + 32
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """Everything one node knows."""
+
+    place: Place
+    shard: Any
+    rule: Any
+    belief: Any
+    own: FloatArray  # statistics of the last local step
+    round: int = 0
+    sweeps: int = 0
+    change: float = np.inf
+    rate: float = DEFAULT_RATE
+    calm: bool = False
+    quiet: int = 0
+    stop_at: int = NO_STOP
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """What an observer may know of one round at one node."""
+
+    swept: bool
+    limited: bool
+    disagreement: float
+    late: bool = False
+
+
+def start_node(job: Job, place: Place, shard: Any, belief: Any) -> NodeState:
+    """First local step from the shared start."""
+    own = job.model.local_step(shard, belief)
+    return NodeState(place, shard, job.rule.start(place, _target(job, place, own)), belief, own)
+
+
+def step_node(
+    job: Job, state: NodeState, inbox: Mapping[int, Message]
+) -> tuple[NodeState, NodeReport]:
+    """One round: hear the neighbours, agree a little more, sweep when the estimate is ready."""
+    rule_state, progress = job.rule.advance(
+        state.rule, {j: Incoming(m.round, m.payload) for j, m in inbox.items()}
+    )
+    state = replace(state, rule=rule_state, round=state.round + 1)
+    limited = False
+    if progress.ready:
+        state, limited = _sweep(job, state, progress)
+    elif progress.disagreement > SAFETY * job.tol:
+        state = replace(state, calm=False)
+    state = _agree_to_stop(job, state, inbox)
+    return state, NodeReport(progress.ready, limited, progress.disagreement, progress.late)
+
+
+def message_of(job: Job, state: NodeState) -> Message:
+    """The message of the round just done."""
+    return Message(
+        state.place.node,
+        state.rule.round,
+        job.rule.payload(state.rule),
+        state.quiet,
+        state.stop_at,
+    )
+
+
+def _target(job: Job, place: Place, own: FloatArray) -> FloatArray:
+    """t_i = V s_i, so that the average of targets is the sum of statistics.
+
+    Replicated shares average the statistics themselves: the prior then counts V times too much.
+    """
+    return own if job.replicated else place.n_nodes * own
+
+
+def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, bool]:
+    absorbed = job.model.absorb(job.rule.estimate(state.rule), state.own, state.belief)
+    change = job.model.change(absorbed.belief, state.belief)
+    rate = state.rate
+    if np.isfinite(state.change) and state.change > 0:
+        rate = float(np.clip(change / state.change, 0.5 * rate, MAX_RATE))
+    # steps that shrink by `rate` a sweep are still this far from their limit
+    error = change * rate / (1.0 - rate)
+    calm = max(error, progress.disagreement) < SAFETY * job.tol and not absorbed.limited
+    own = job.model.local_step(state.shard, absorbed.belief)
+    rule_state = job.rule.retarget(state.rule, _target(job, state.place, own))
+    state = replace(
+        state,
+        rule=rule_state,
+        belief=absorbed.belief,
+        own=own,
+        sweeps=state.sweeps + 1,
+        change=change,
+        rate=rate,
+        calm=calm,
+    )
+    return state, absorbed.limited
+
+
+def _agree_to_stop(job: Job, state: NodeState, inbox: Mapping[int, Message]) -> NodeState:
+    if job.fixed_sweeps is not None:
+        return replace(state, done=state.sweeps >= job.fixed_sweeps)
+    if job.rule.collective:  # all nodes hold the same estimate: all are calm together
+        return replace(state, done=state.calm)
+    heard = [m.quiet for m in inbox.values()]
+    quiet = 1 + min([state.quiet, *heard]) if state.calm else 0
+    stop_at = min([state.stop_at, *(m.stop_at for m in inbox.values())])
+    if stop_at == NO_STOP and quiet > state.place.diameter:
+        stop_at = state.round + state.place.diameter
+    return replace(state, quiet=quiet, stop_at=stop_at, done=state.round >= stop_at)
