@@ -1,3 +1,14 @@
-"""dmfvi: exact decentralized mean-field variational inference."""
+"""dmfvi: exact decentralized mean-field variational inference.
+
+Every node of a network, seeing only its own data and its neighbours' messages, ends with the
+posterior that one machine holding all the data would have computed.
+"""
+
+from dmfvi.engines.links import Links
+from dmfvi.estimators import BayesianPCA
+from dmfvi.models.pca_belief import GammaPrior, PcaPrior
+from dmfvi.network import Network
 
 __version__ = "0.1.0"
+
+__all__ = ["BayesianPCA", "GammaPrior", "Links", "Network", "PcaPrior", "__version__"]

@@ -133,6 +133,11 @@ class Network:
         """The nodes that ``node`` talks to, ascending."""
         return tuple(sorted(self.graph[node]))
 
+    @property
+    def max_degree(self) -> int:
+        """Neighbours of the best connected node."""
+        return max(dict(self.graph.degree).values(), default=0)
+
     @cached_property
     def laplacian(self) -> FloatArray:
         """Graph Laplacian L = degrees - adjacency."""
@@ -169,7 +174,7 @@ class Network:
 
         if ax is None:
             _, ax = plt.subplots(figsize=(4, 4))
-        if max(dict(self.graph.degree).values(), default=0) <= 2 and self.n_nodes <= 60:
+        if self.max_degree <= 2 and self.n_nodes <= 60:
             places = nx.circular_layout(self.graph)
         else:
             places = nx.spring_layout(self.graph, seed=seed)

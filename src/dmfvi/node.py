@@ -20,7 +20,7 @@ from dmfvi.models.base import Model
 
 NO_STOP = np.iinfo(np.int64).max
 #: a node is calm when its estimated error is this part of tol: neighbours may be worse off
-SAFETY = 0.3
+SAFETY = 0.1
 #: assumed contraction per sweep while it cannot be measured, and its cap
 DEFAULT_RATE, MAX_RATE = 0.5, 0.98
 

@@ -26,6 +26,7 @@ class Place:
     diameter: int
     eigenvalues: FloatArray  # distinct non-zero Laplacian eigenvalues, ascending
     mean_degree: float
+    max_degree: int
 
     @classmethod
     def of(cls, network: Network, node: int) -> Place:
@@ -37,6 +38,7 @@ class Place:
             network.diameter,
             network.distinct_eigenvalues,
             2.0 * network.n_edges / network.n_nodes,
+            network.max_degree,
         )
 
     @property

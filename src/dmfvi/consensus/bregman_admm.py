@@ -36,7 +36,53 @@ HISTORY = 48
 #: consensus error left per sweep in the edge-anchored form
 EDGE_DAMPING = 0.15
 #: weight of the newest observation in the running mean of lateness
-LATENESS_MEMORY = 0.1
+LATENESS_MEMORY = 0.05
+#: a neighbour silent for longer is away, not late: it must not slow the others down
+LATENESS_CAP = 8
+#: the agreed lateness is raised past this excess, and lowered (by node 0) below this part of it
+RAISE_ABOVE, LOWER_BELOW, LOWER_AFTER = 1.5, 0.25, 60
+#: per round, what a node remembers of the worst lateness that it has heard of
+PEAK_DECAY = 0.95
+LOWERING_NODE = 0
+HEADER = 3  # agreement version, agreed lateness, worst lateness heard of
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """What the nodes agree on about their links; a higher version supersedes a lower one.
+
+    The dual steps of an edge's two ends must be equal for most of the time, so the level changes in
+    powers of two and seldom.
+    """
+
+    version: int = 0
+    level: float = 0.0  # 0: no message was ever late; 1/2, 1, 2, ...: rounds, about
+    peak: float = 0.0
+    mean: float = 0.0  # of this node's own links
+    since: int = 0  # rounds since the level changed here
+
+    def heard(self, version: int, level: float, peak: float) -> Lateness:
+        """After a neighbour's header."""
+        newer = (version, level) > (self.version, self.level)
+        merged = replace(self, peak=max(self.peak, PEAK_DECAY * peak))
+        return replace(merged, version=version, level=level, since=0) if newer else merged
+
+    def observed(self, lags: list[int], node: int) -> Lateness:
+        """After a round in which the neighbours' newest messages were so many rounds old."""
+        if self.level == 0 and not any(lags):
+            return self
+        lag = float(np.clip(lags, 0, LATENESS_CAP).mean())
+        mean = (1 - LATENESS_MEMORY) * self.mean + LATENESS_MEMORY * lag
+        peak = max(mean, PEAK_DECAY * self.peak)
+        now = replace(self, mean=mean, peak=peak, since=self.since + 1)
+        if self.level == 0 or mean > RAISE_ABOVE * self.level:
+            return replace(
+                now, version=self.version + 1, level=max(0.5, 2 * self.level), since=0
+            )
+        lower = node == LOWERING_NODE and self.level > 0.5 and now.since > LOWER_AFTER
+        if lower and peak < LOWER_BELOW * self.level:
+            return replace(now, version=self.version + 1, level=0.5 * self.level, since=0)
+        return now
 
 
 @dataclass(frozen=True)
@@ -70,8 +116,7 @@ class AdmmState:
     total: FloatArray  # S_i
     round: int = 0
     phase: int = 0  # rounds since the last sweep
-    lateness: float = 0.0  # agreed level; 0 as long as no message was ever late
-    mean_lateness: float = 0.0
+    lateness: Lateness = Lateness()
     history: Mapping[int, FloatArray] = field(default_factory=dict)  # round -> S_i
     heard: Mapping[int, int] = field(default_factory=dict)  # neighbour -> its newest round
     duals: Mapping[int, FloatArray] = field(default_factory=dict)  # S_i[k_ij] - S_j[k_ij]
@@ -112,9 +157,8 @@ class BregmanADMM(ConsensusRule):
         self.damping = damping
 
     def start(self, place: Place, target: FloatArray) -> AdmmState:
-        late = 0.0 if self.penalty == "auto" else np.finfo(float).tiny
         zero = np.zeros_like(target)
-        state = AdmmState(place, target, target, zero, lateness=late, dual=zero)
+        state = AdmmState(place, target, target, zero, dual=zero)
         return self._accumulate(state)
 
     def advance(
@@ -124,7 +168,8 @@ class BregmanADMM(ConsensusRule):
         dual = sum(state.duals.values(), np.zeros_like(state.target))
         lags = [state.round - state.heard.get(j, -1) for j in state.place.neighbours]
         disagreement = self._disagreement(state, dual)
-        state = self._note_lateness(replace(state, dual=dual), lags)
+        lateness = state.lateness.observed(lags, state.place.node)
+        state = replace(state, dual=dual, lateness=lateness)
         # a neighbour that is ahead sets the pace: rounds skipped here count as silent ones
         newest = max([state.round, *state.heard.values()])
         state = replace(state, round=newest + 1, phase=state.phase + 1)
@@ -143,7 +188,8 @@ class BregmanADMM(ConsensusRule):
         return self._accumulate(replace(state, target=target, belief=belief, phase=0))
 
     def payload(self, state: AdmmState) -> FloatArray:
-        head = np.array([state.lateness])
+        late = state.lateness
+        head = np.array([late.version, late.level, late.peak])
         if self._steady(state):
             return np.concatenate([head, state.total])
         return np.concatenate([head, state.total, state.belief])
@@ -184,7 +230,7 @@ class BregmanADMM(ConsensusRule):
         else:
             step = 0.5 * self._edge_penalty(state) * self.relaxation
         total = state.total + step * state.belief
-        keep = HISTORY if state.lateness > 0 else 1
+        keep = HISTORY if state.lateness.level > 0 else 1
         history = {k: v for k, v in state.history.items() if k > state.round - keep}
         history[state.round] = total
         return replace(state, total=total, history=history, last_step=step)
@@ -201,23 +247,12 @@ class BregmanADMM(ConsensusRule):
                 continue  # superseded, or older than this node remembers
             known = max(k for k in state.history if k <= message.round)
             heard[j] = message.round
-            duals[j] = state.history[known] - message.payload[1 : 1 + size]
-            lateness = max(lateness, float(message.payload[0]))
-            if message.payload.size > 1 + size:
-                beliefs[j] = message.payload[1 + size :]
+            duals[j] = state.history[known] - message.payload[HEADER : HEADER + size]
+            version, level, peak = message.payload[:HEADER]
+            lateness = lateness.heard(int(version), float(level), float(peak))
+            if message.payload.size > HEADER + size:
+                beliefs[j] = message.payload[HEADER + size :]
         return replace(state, heard=heard, duals=duals, theirs=beliefs, lateness=lateness)
-
-    def _note_lateness(self, state: AdmmState, lags: list[int]) -> AdmmState:
-        """Raise the agreed lateness (0, 1/2, 1, 2, 4, ...) when the links are worse than it says."""
-        if not any(lags) and state.lateness == 0:
-            return state
-        memory = LATENESS_MEMORY
-        lag = max(0.0, float(np.mean(lags)))
-        mean = (1 - memory) * state.mean_lateness + memory * lag
-        level = max(state.lateness, 0.5 if max(lags) > 0 else 0.0)
-        while mean > level:
-            level *= 2.0
-        return replace(state, mean_lateness=mean, lateness=level)
 
     def _disagreement(self, state: AdmmState, dual: FloatArray) -> float:
         """|L lambda| / l_2 bounds the distance to the average; the change of p is s L lambda."""
@@ -230,12 +265,12 @@ class BregmanADMM(ConsensusRule):
     # -- settings from the spectrum -----------------------------------------------------
 
     def _steady(self, state: AdmmState) -> bool:
-        return state.lateness == 0
+        return self.penalty == "auto" and state.lateness.level == 0
 
     def _sweep_length(self, state: AdmmState) -> int:
         if self._steady(state):
             return self._mixing(state.place).rounds
-        return self._edge_rounds(state.place, state.lateness)
+        return self._edge_rounds(state.place, state.lateness.level)
 
     def _mixing(self, place: Place) -> Mixing:
         rounds = None if self.rounds == "auto" else self.rounds
@@ -250,18 +285,15 @@ class BregmanADMM(ConsensusRule):
         if not len(values):
             return 1.0
         base = 2.0 / np.sqrt(values[0] * values[-1]) if self.penalty == "auto" else self.penalty
-        return float(base) / (1.0 + 1.5 * _level(state.lateness))
+        return float(base) / (1.0 + 1.5 * state.lateness.level)
 
     def _edge_rounds(self, place: Place, lateness: float) -> int:
         if self.rounds != "auto":
             return self.rounds
-        base = _edge_form_rounds(place.mean_degree, tuple(place.eigenvalues), self.penalty)
-        return max(1, round(base * (1.0 + _level(lateness))))
-
-
-def _level(lateness: float) -> float:
-    """The tiny value that marks a fixed penalty is no lateness."""
-    return lateness if lateness >= 0.5 else 0.0
+        # on irregular graphs the hubs move more slowly than the mean degree suggests
+        degree = 0.5 * (place.mean_degree + place.max_degree)
+        base = _edge_form_rounds(degree, tuple(place.eigenvalues), self.penalty)
+        return max(1, round(base * (1.0 + lateness)))
 
 
 @lru_cache(maxsize=256)

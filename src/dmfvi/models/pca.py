@@ -101,7 +101,10 @@ class BayesianPcaModel(Model):
         return statistics.pack(self.layout)
 
     def absorb(self, total: FloatArray, own: FloatArray, belief: PcaBelief) -> Absorbed:
-        total, limited = self._inside_domain(total, belief)
+        inside = self._inside_domain(total, belief)
+        if inside is None:  # nothing usable yet: wait for more agreement
+            return Absorbed(belief, True)
+        total, limited = inside
         shared = PcaStatistics.unpack(total, self.layout)
         statistics = shared.in_coordinates(belief.gauge) if self.expansion else shared
         noise_source = statistics
@@ -268,16 +271,13 @@ class BayesianPcaModel(Model):
 
     def _inside_domain(
         self, total: FloatArray, belief: PcaBelief
-    ) -> tuple[FloatArray, bool]:
+    ) -> tuple[FloatArray, bool] | None:
         """The statistics themselves, or the point on the way to them that stays proper."""
         if self._proper(total, belief):
             return total, False
         origin = belief.total
         if origin is None or not self._proper(origin, belief):
-            raise FloatingPointError(
-                "the first statistics are outside the domain of the posterior: "
-                "check the data for extreme values, or raise rounds_per_sweep"
-            )
+            return None
         here = PcaStatistics.unpack(origin, self.layout)
         along = PcaStatistics.unpack(total - origin, self.layout)
         reach = min(

@@ -1,0 +1,139 @@
+"""From shards to per-node posteriors: the start, the run and the way back to the data's units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from dmfvi.agreement import Meeting
+from dmfvi.consensus import ConsensusRule
+from dmfvi.engines.local import LocalEngine, Observer, RoundRecord, Run
+from dmfvi.families.base import FloatArray
+from dmfvi.models.pca import BayesianPcaModel
+from dmfvi.models.pca_belief import PcaPrior
+from dmfvi.models.pca_posterior import PcaPosterior
+from dmfvi.models.pca_shard import make_shard
+from dmfvi.models.pca_start import (
+    PcaStart,
+    count_vector,
+    random_basis,
+    read_basis,
+    read_counts,
+    read_start,
+    spread_vector,
+)
+from dmfvi.models.pca_statistics import Layout
+from dmfvi.network import Network
+from dmfvi.node import Job
+
+#: accuracy of the sums that fix the units, and of the one that only improves the start
+UNITS_ACCURACY, BASIS_ACCURACY = 1e-9, 1e-3
+
+
+@dataclass(frozen=True)
+class PcaSettings:
+    """What to fit, and how to agree."""
+
+    n_components: int
+    fit_mean: bool = True
+    covariance: Literal["full", "diagonal"] = "full"
+    noise: Literal["shared", "per_node"] = "shared"
+    prior: PcaPrior | None = None  # None: vague, in units of the data
+    init: Literal["spectral", "random"] = "spectral"
+    expansion: bool = True
+    replicated: bool = False
+    tol: float = 1e-6
+    max_rounds: int = 5000
+
+
+@dataclass(frozen=True)
+class PcaFit:
+    """One posterior per node, and how the run went."""
+
+    posteriors: list[PcaPosterior]
+    run: Run
+    start_rounds: int
+    log_scale_term: float  # add to a standardised bound to get the bound of the data
+
+    @property
+    def lower_bound(self) -> float:
+        """Evidence lower bound of the data, with all constants."""
+        return self.run.history[-1].objective + self.log_scale_term
+
+
+#: called after every round with the record and a function that gives the nodes' posteriors
+PosteriorObserver = Callable[[RoundRecord, Callable[[], list[PcaPosterior]]], bool | None]
+
+
+def fit_pca(
+    shards: Sequence[FloatArray],
+    network: Network,
+    rule: ConsensusRule,
+    engine: LocalEngine,
+    settings: PcaSettings,
+    rng: np.random.Generator,
+    observer: PosteriorObserver | None = None,
+) -> PcaFit:
+    """Fit Bayesian PCA over a network; only sums and statistics leave a node."""
+    meeting = Meeting(network, engine, rule.collective)
+    start, n_observed = agree_on_start(shards, meeting, settings, rng)
+    units = start.units
+    prior = settings.prior
+    width = settings.n_components + (1 if settings.fit_mean else 0)
+    model = BayesianPcaModel(
+        Layout(shards[0].shape[1], width, units.complete),
+        settings.n_components,
+        settings.covariance,
+        settings.noise,
+        # a vague prior is vague in the data's own units; one that is given is in given units
+        PcaPrior() if prior is None else prior.rescaled(units.scale, units.shift),
+        settings.expansion,
+    )
+    prepared = [make_shard(units.apply(data), settings.fit_mean) for data in shards]
+    belief = model.start(start.loadings, start.noise_precision)
+    job = Job(model, rule, tol=settings.tol, replicated=settings.replicated)
+
+    def posteriors(beliefs: list[Any]) -> list[PcaPosterior]:
+        made = [PcaPosterior.of(b, units) for b in beliefs]
+        return [made[0], *(p.aligned_to(made[0]) for p in made[1:])]
+
+    watch: Observer | None = None
+    if observer is not None:
+        watch = lambda record, beliefs: observer(record, lambda: posteriors(beliefs))  # noqa: E731
+    run = engine.run(job, network, prepared, belief, settings.max_rounds, watch)
+    return PcaFit(
+        posteriors(run.beliefs), run, meeting.n_rounds, -n_observed * float(np.log(units.scale))
+    )
+
+
+def agree_on_start(
+    shards: Sequence[FloatArray], meeting: Meeting, settings: PcaSettings, rng: np.random.Generator
+) -> tuple[PcaStart, float]:
+    """The same start at every node, and the number of observed entries."""
+    n_features, n_components = shards[0].shape[1], settings.n_components
+    basis = random_basis(n_features, n_components, rng)
+    random_loadings = rng.standard_normal((n_features, n_components))
+    counts = meeting.sum([count_vector(data) for data in shards], UNITS_ACCURACY)
+    known = [read_counts(total, settings.fit_mean) for total in counts]
+    means = [mean for mean, _ in known]
+    first = meeting.sum(
+        [spread_vector(x, mean, basis) for x, mean in zip(shards, means, strict=True)],
+        UNITS_ACCURACY,
+    )
+    bases = [read_basis(total, basis) for total in first]
+    second = meeting.sum(
+        [spread_vector(x, m, b) for x, m, b in zip(shards, means, bases, strict=True)],
+        BASIS_ACCURACY,
+    )
+    # units come from the accurate sum, loadings from the refined basis
+    total = np.concatenate([first[0][:2], second[0][2:]])
+    start = read_start(
+        total, bases[0], means[0], counts[0][0], n_components, complete=known[0][1]
+    )
+    if settings.init == "random":
+        start = PcaStart(start.units, random_loadings, 1.0)
+    start = PcaStart.unpack(meeting.broadcast(start.pack())[0], n_features)
+    return start, float(counts[0][1 + n_features :].sum())

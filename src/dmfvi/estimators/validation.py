@@ -1,0 +1,103 @@
+"""Input checks shared by the estimators: every failure says what was received and what to do."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_array
+
+from dmfvi.families.base import FloatArray
+from dmfvi.network import Network
+
+
+def is_shard_list(data: Any) -> bool:
+    """Whether ``data`` is one two-dimensional array per node rather than one array."""
+    return (
+        isinstance(data, list | tuple) and len(data) > 0 and all(np.ndim(part) == 2 for part in data)
+    )
+
+
+def check_shards(parts: Sequence[Any]) -> list[FloatArray]:
+    """One float array per node, all with the same number of columns."""
+    shards = []
+    for i, part in enumerate(parts):
+        if np.shape(part)[0] == 0:
+            raise ValueError(
+                f"shard {i} is empty (shape {np.shape(part)}): "
+                "give every node at least one sample, or leave the node out of the network"
+            )
+        shards.append(
+            check_array(
+                part, dtype=np.float64, ensure_all_finite="allow-nan", input_name=f"shard {i}"
+            )
+        )
+    widths = [shard.shape[1] for shard in shards]
+    if len(set(widths)) > 1:
+        raise ValueError(
+            f"shards have different numbers of features {widths}: "
+            "all nodes must measure the same features in the same order"
+        )
+    return shards
+
+
+def split_evenly(data: FloatArray, network: Network) -> list[FloatArray]:
+    """Contiguous, nearly equal shards."""
+    if len(data) < network.n_nodes:
+        raise ValueError(
+            f"{len(data)} samples cannot be split over {network.n_nodes} nodes: "
+            "use a smaller network or more samples"
+        )
+    return list(np.array_split(data, network.n_nodes))
+
+
+def check_one_shard_per_node(shards: Sequence[FloatArray], network: Network) -> None:
+    """Nodes and shards must match."""
+    if len(shards) != network.n_nodes:
+        raise ValueError(
+            f"received {len(shards)} shards for a network of {network.n_nodes} nodes: "
+            "pass one array per node"
+        )
+
+
+def check_observed(shards: Sequence[FloatArray], names: Sequence[str] | None) -> None:
+    """Refuse features that nobody observed; warn of constant features and empty samples."""
+    counts = np.sum([np.isfinite(shard).sum(0) for shard in shards], axis=0)
+
+    def label(index: int) -> str:
+        return f"{index}" if names is None else f"{index} ({names[index]!r})"
+
+    unseen = np.flatnonzero(counts == 0)
+    if len(unseen):
+        shown = ", ".join(label(int(j)) for j in unseen[:5])
+        raise ValueError(
+            f"feature {shown} is missing in every sample of every node: drop it"
+            + (f" ({len(unseen)} such features)" if len(unseen) > 5 else "")
+        )
+    empty = sum(int((~np.isfinite(shard).any(1)).sum()) for shard in shards)
+    if empty:
+        warnings.warn(
+            f"{empty} samples have no observed entry: they say nothing and count for nothing",
+            UserWarning,
+            stacklevel=3,
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a node may not see a feature at all
+        low = np.nanmin([np.nanmin(shard, axis=0) for shard in shards], axis=0)
+        high = np.nanmax([np.nanmax(shard, axis=0) for shard in shards], axis=0)
+    constant = np.flatnonzero(low == high)
+    if len(constant) and sum(len(shard) for shard in shards) > 1:
+        shown = ", ".join(label(int(j)) for j in constant[:5])
+        warnings.warn(
+            f"feature {shown} has zero variance: it is modelled by its mean alone",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """A parameter that must be one of a few words."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {list(choices)}, received {value!r}")
