@@ -17,3 +17,13 @@ def relative_norm(difference: FloatArray, reference: FloatArray) -> float:
 def symmetrize(matrix: FloatArray) -> FloatArray:
     """(A + A') / 2 over the last two axes."""
     return np.asarray(0.5 * (matrix + np.swapaxes(matrix, -1, -2)))
+
+
+def inverse(matrix: FloatArray) -> FloatArray:
+    """Matrix inverse over the last two axes."""
+    return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+
+
+def cholesky(matrix: FloatArray) -> FloatArray:
+    """Lower Cholesky factor over the last two axes."""
+    return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)

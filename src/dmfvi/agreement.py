@@ -29,7 +29,9 @@ class Meeting:
     n_rounds: int = 0
     rounds: list[int] = field(default_factory=list)
 
-    def sum(self, vectors: Sequence[FloatArray], accuracy: float = SUM_ACCURACY) -> list[FloatArray]:
+    def sum(
+        self, vectors: Sequence[FloatArray], accuracy: float = SUM_ACCURACY
+    ) -> list[FloatArray]:
         """Every node's estimate of the sum of all vectors."""
         rule: ConsensusRule = AllReduce() if self.collective else BregmanADMM(damping=accuracy)
         reliable = self.collective or self.engine.links.reliable

@@ -131,7 +131,8 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
         rate = float(np.clip(change / state.change, 0.5 * rate, MAX_RATE))
     # steps that shrink by `rate` a sweep are still this far from their limit
     error = change * rate / (1.0 - rate)
-    calm = max(error, progress.disagreement) < SAFETY * job.tol and not absorbed.limited
+    calm = error < SAFETY * job.tol and progress.disagreement < SAFETY * job.tol
+    calm = calm and not absorbed.limited
     own = job.model.local_step(state.shard, absorbed.belief)
     rule_state = job.rule.retarget(state.rule, _target(job, state.place, own))
     state = replace(

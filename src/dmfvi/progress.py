@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -35,8 +36,6 @@ def live_rounds(label: str, tol: float, max_rounds: int, shown: bool) -> Iterato
         task = bar.add_task(label, total=1.0, state="")
 
         def show(record: Record) -> None:
-            import math
-
             worst = max(record.change, record.disagreement)
             # digits of agreement won, as a part of the digits asked for
             done = 0.0

@@ -40,7 +40,9 @@ class AllReduce(ConsensusRule):
                 "(local, mpi) or consensus='bregman-admm'"
             )
         average = inbox[EVERYONE].payload / state.place.n_nodes
-        return replace(state, average=average, round=state.round + 1), Progress(ready=True, disagreement=0.0)
+        return replace(state, average=average, round=state.round + 1), Progress(
+            ready=True, disagreement=0.0
+        )
 
     def retarget(self, state: ReduceState, target: FloatArray) -> ReduceState:
         return replace(state, target=target)

@@ -103,4 +103,3 @@ class ConsensusRule(ABC):
     @abstractmethod
     def rounds_per_sweep(self, place: Place) -> int:
         """Rounds between local sweeps on this network while no message is late."""
-

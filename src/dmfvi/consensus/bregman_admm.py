@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -76,9 +77,7 @@ class Lateness:
         peak = max(mean, PEAK_DECAY * self.peak)
         now = replace(self, mean=mean, peak=peak, since=self.since + 1)
         if self.level == 0 or mean > RAISE_ABOVE * self.level:
-            return replace(
-                now, version=self.version + 1, level=max(0.5, 2 * self.level), since=0
-            )
+            return replace(now, version=self.version + 1, level=max(0.5, 2 * self.level), since=0)
         lower = node == LOWERING_NODE and self.level > 0.5 and now.since > LOWER_AFTER
         if lower and peak < LOWER_BELOW * self.level:
             return replace(now, version=self.version + 1, level=0.5 * self.level, since=0)
@@ -145,7 +144,7 @@ class BregmanADMM(ConsensusRule):
         relaxation: float = 1.0,
         damping: float = DEFAULT_DAMPING,
     ) -> None:
-        if penalty != "auto" and not (np.isscalar(penalty) and float(penalty) > 0):
+        if penalty != "auto" and not (isinstance(penalty, Real) and penalty > 0):
             raise ValueError(f"penalty must be 'auto' or a positive number, received {penalty!r}")
         if rounds != "auto" and not (int(rounds) == rounds and rounds >= 1):
             raise ValueError(f"rounds must be 'auto' or a positive integer, received {rounds!r}")
@@ -280,20 +279,28 @@ class BregmanADMM(ConsensusRule):
         return _schedule(self._mixing(place))
 
     def _edge_penalty(self, state: AdmmState) -> float:
-        """c = 2/sqrt(l_2 l_max), smaller when messages are late."""
-        values = state.place.eigenvalues
-        if not len(values):
-            return 1.0
-        base = 2.0 / np.sqrt(values[0] * values[-1]) if self.penalty == "auto" else self.penalty
-        return float(base) / (1.0 + 1.5 * state.lateness.level)
+        """The penalty of the edge-anchored form, smaller when messages are late."""
+        return edge_penalty(state.place, self.penalty) / (1.0 + 1.5 * state.lateness.level)
 
     def _edge_rounds(self, place: Place, lateness: float) -> int:
         if self.rounds != "auto":
             return self.rounds
-        # on irregular graphs the hubs move more slowly than the mean degree suggests
-        degree = 0.5 * (place.mean_degree + place.max_degree)
-        base = _edge_form_rounds(degree, tuple(place.eigenvalues), self.penalty)
-        return max(1, round(base * (1.0 + lateness)))
+        return max(1, round(edge_form_rounds(place, self.penalty) * (1.0 + lateness)))
+
+
+def edge_penalty(place: Place, penalty: float | str) -> float:
+    """c = 2/sqrt(l_2 l_max) for "auto" (algorithm.md, section 3)."""
+    if penalty != "auto":
+        return float(penalty)
+    values = place.eigenvalues
+    return float(2.0 / np.sqrt(values[0] * values[-1])) if len(values) else 1.0
+
+
+def edge_form_rounds(place: Place, penalty: float | str) -> int:
+    """Rounds that damp disagreement to EDGE_DAMPING in the edge-anchored form."""
+    # on irregular graphs the hubs move more slowly than the mean degree suggests
+    degree = 0.5 * (place.mean_degree + place.max_degree)
+    return _edge_form_rounds(degree, tuple(place.eigenvalues), edge_penalty(place, penalty))
 
 
 @lru_cache(maxsize=256)
@@ -302,22 +309,14 @@ def _schedule(mixing: Mixing) -> Schedule:
 
 
 @lru_cache(maxsize=256)
-def _edge_form_rounds(
-    degree: float, eigenvalues: tuple[float, ...], penalty: float | str
-) -> int:
-    """Rounds that damp disagreement to EDGE_DAMPING in the edge-anchored form.
+def _edge_form_rounds(degree: float, eigenvalues: tuple[float, ...], c: float) -> int:
+    """Along a Laplacian eigenvector l of a d-regular graph, with u = c l / 2 and g = 1 + c d, a round is
 
-    Along a Laplacian eigenvector l of a d-regular graph, with u = c l / 2 and g = 1 + c d, the
-    round is x^2 - x (1 + 2 c d - 2 u)/g + (c d - u)/g = 0; the largest |x| is the rate.
+    x^2 - x (1 + 2 c d - 2 u)/g + (c d - u)/g = 0; the largest |x| is the rate.
     """
-    if not eigenvalues:
-        return 1
-    values = np.asarray(eigenvalues)
-    c = 2.0 / np.sqrt(values[0] * values[-1]) if penalty == "auto" else float(penalty)
-    u, g = 0.5 * c * values, 1.0 + c * degree
-    rates = [
-        float(np.max(np.abs(np.roots([1.0, -(1 + 2 * c * degree - 2 * x) / g, (c * degree - x) / g]))))
-        for x in u
-    ]
-    rate = min(max(*rates, 0.01) if len(rates) > 1 else max(rates[0], 0.01), 0.999)
-    return int(np.ceil(np.log(EDGE_DAMPING) / np.log(rate)))
+    rate = 0.01
+    for value in eigenvalues:
+        u, g = 0.5 * c * value, 1.0 + c * degree
+        roots = np.roots([1.0, -(1 + 2 * c * degree - 2 * u) / g, (c * degree - u) / g])
+        rate = max(rate, float(np.abs(roots).max()))
+    return int(np.ceil(np.log(EDGE_DAMPING) / np.log(min(rate, 0.999))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from dmfvi.engines.links import Links
@@ -12,8 +13,6 @@ ENGINES = {"local": "dmfvi.engines.local:LocalEngine"}
 
 def engine(name: str, **settings: Any) -> Any:
     """The engine of that name, constructed with ``settings``."""
-    from importlib import import_module
-
     if name not in ENGINES:
         raise ValueError(f"engine must be one of {sorted(ENGINES)}, received {name!r}")
     module, _, class_name = ENGINES[name].partition(":")

@@ -28,7 +28,9 @@ class Links:
             if not 0 <= value < 1:
                 raise ValueError(f"loss must lie in [0, 1), received {value!r}")
         if int(self.delay) != self.delay or self.delay < 0:
-            raise ValueError(f"delay must be a whole number of rounds >= 0, received {self.delay!r}")
+            raise ValueError(
+                f"delay must be a whole number of rounds >= 0, received {self.delay!r}"
+            )
 
     @property
     def reliable(self) -> bool:

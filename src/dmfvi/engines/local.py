@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -179,8 +180,6 @@ def _workers(n_jobs: int | None, n_shards: int) -> int:
     if n_jobs == 0 or int(n_jobs) != n_jobs:
         raise ValueError(f"n_jobs must be None, -1 or a positive integer, received {n_jobs!r}")
     if n_jobs < 0:
-        import os
-
         return min(n_shards, max(1, (os.cpu_count() or 1) + 1 + n_jobs))
     return min(n_shards, int(n_jobs))
 

@@ -13,7 +13,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dmfvi.consensus import RULES, AllReduce, BregmanADMM, ConsensusRule, StatisticsTracking
+from dmfvi.consensus import (
+    RULES,
+    AllReduce,
+    BregmanADMM,
+    ConsensusRule,
+    MomentsADMM,
+    StatisticsTracking,
+)
 from dmfvi.engines.links import Links
 from dmfvi.engines.local import LocalEngine, RoundRecord
 from dmfvi.estimators.pca_fit import PcaFit, PcaSettings, PosteriorObserver, fit_pca
@@ -32,7 +39,7 @@ from dmfvi.network import Network
 from dmfvi.progress import live_rounds
 
 
-class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Bayesian PCA with missing data, pooled or over a network of nodes.
 
     Every node sees its own rows only and ends with the posterior that one machine holding
@@ -56,7 +63,7 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         Each node holds 1/V of prior and entropy (exact), or all of both as the paper writes it,
         which makes variances V times too wide.
     consensus : str or ConsensusRule
-        "bregman-admm" (default), "statistics-tracking" or "all-reduce".
+        "bregman-admm" (default), "moments-admm" (the paper's form), "statistics-tracking", "all-reduce".
     tol : float
         Relative accuracy of the posterior's natural parameters at which the nodes stop.
     max_rounds : int
@@ -138,7 +145,7 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         shards, network = self._shards(X)
         self._check_parameters(shards[0].shape[1])
         check_observed(shards, getattr(self, "feature_names_in_", None))
-        rule = self._rule()
+        rule = self._rule(shards[0].shape[1])
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         settings = PcaSettings(
             n_components=int(self.n_components),
@@ -268,18 +275,28 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         for name, shape in expected.items():
             value = getattr(self.prior, name)
             if value is not None and np.shape(value) != shape:
-                raise ValueError(f"prior.{name} must have shape {shape}, received {np.shape(value)}")
+                raise ValueError(
+                    f"prior.{name} must have shape {shape}, received {np.shape(value)}"
+                )
 
-    def _rule(self) -> ConsensusRule:
+    def _rule(self, n_features: int) -> ConsensusRule:
         if isinstance(self.consensus, ConsensusRule):
             return self.consensus
         check_choice("consensus", self.consensus, sorted(RULES))
+        if self.consensus == MomentsADMM.name and self.covariance != "diagonal":
+            raise ValueError(
+                "consensus='moments-admm' works on scalar Gaussians: set covariance='diagonal' "
+                f"(received {self.covariance!r})"
+            )
         # settings are checked even where a pooled fit does not use them
         admm = BregmanADMM(self.penalty, self.rounds_per_sweep)
         if self.network is None or self.network.n_nodes == 1 or self.consensus == AllReduce.name:
             return AllReduce()
         if self.consensus == StatisticsTracking.name:
             return StatisticsTracking(self.rounds_per_sweep)
+        if self.consensus == MomentsADMM.name:
+            n_scalars = n_features * (self.n_components + int(self.fit_mean))
+            return MomentsADMM(n_scalars, self.penalty, self.rounds_per_sweep)
         return admm
 
     def _keep(self, fit: PcaFit) -> None:
@@ -323,9 +340,7 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _checked(self, X: ArrayLike) -> FloatArray:
         check_is_fitted(self)
-        return validate_data(
-            self, X, ensure_all_finite="allow-nan", dtype=np.float64, reset=False
-        )
+        return validate_data(self, X, ensure_all_finite="allow-nan", dtype=np.float64, reset=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
 
 from dmfvi.agreement import Meeting
-from dmfvi.consensus import ConsensusRule
+from dmfvi.consensus import ConsensusRule, MomentsADMM
 from dmfvi.engines.local import LocalEngine, Observer, RoundRecord, Run
 from dmfvi.families.base import FloatArray
 from dmfvi.models.pca import BayesianPcaModel
 from dmfvi.models.pca_belief import PcaPrior
+from dmfvi.models.pca_factorised import FactorisedPcaModel
 from dmfvi.models.pca_posterior import PcaPosterior
 from dmfvi.models.pca_shard import make_shard
 from dmfvi.models.pca_start import (
@@ -83,15 +84,23 @@ def fit_pca(
     units = start.units
     prior = settings.prior
     width = settings.n_components + (1 if settings.fit_mean else 0)
+    # a vague prior is vague in the data's own units; one that is given is in given units
+    scaled_prior = PcaPrior() if prior is None else prior.rescaled(units.scale, units.shift)
     model = BayesianPcaModel(
         Layout(shards[0].shape[1], width, units.complete),
         settings.n_components,
         settings.covariance,
         settings.noise,
-        # a vague prior is vague in the data's own units; one that is given is in given units
-        PcaPrior() if prior is None else prior.rescaled(units.scale, units.shift),
+        scaled_prior,
         settings.expansion,
     )
+    if isinstance(rule, MomentsADMM):
+        share = 1.0 if settings.replicated else 1.0 / network.n_nodes
+        known = {f.name: getattr(model, f.name) for f in fields(model)} | {"expansion": False}
+        model = FactorisedPcaModel(**known, prior_share=share)
+        # a coordinate's posterior variance is about 1 / (tau x samples that observe it)
+        deviation = (start.noise_precision * n_observed / shards[0].shape[1]) ** -0.5
+        rule = rule.in_units(3.0 * float(deviation))
     prepared = [make_shard(units.apply(data), settings.fit_mean) for data in shards]
     belief = model.start(start.loadings, start.noise_precision)
     job = Job(model, rule, tol=settings.tol, replicated=settings.replicated)
@@ -130,9 +139,7 @@ def agree_on_start(
     )
     # units come from the accurate sum, loadings from the refined basis
     total = np.concatenate([first[0][:2], second[0][2:]])
-    start = read_start(
-        total, bases[0], means[0], counts[0][0], n_components, complete=known[0][1]
-    )
+    start = read_start(total, bases[0], means[0], counts[0][0], n_components, complete=known[0][1])
     if settings.init == "random":
         start = PcaStart(start.units, random_loadings, 1.0)
     start = PcaStart.unpack(meeting.broadcast(start.pack())[0], n_features)

@@ -16,7 +16,9 @@ from dmfvi.network import Network
 def is_shard_list(data: Any) -> bool:
     """Whether ``data`` is one two-dimensional array per node rather than one array."""
     return (
-        isinstance(data, list | tuple) and len(data) > 0 and all(np.ndim(part) == 2 for part in data)
+        isinstance(data, list | tuple)
+        and len(data) > 0
+        and all(np.ndim(part) == 2 for part in data)
     )
 
 

@@ -28,4 +28,17 @@ FAMILIES: dict[str, type[Family]] = {
     )
 }
 
-__all__ = ["FAMILIES", "Family", "Product", *FAMILIES]
+__all__ = [
+    "FAMILIES",
+    "Bernoulli",
+    "Beta",
+    "Categorical",
+    "Dirichlet",
+    "Family",
+    "Gamma",
+    "MultivariateNormal",
+    "Normal",
+    "NormalWishart",
+    "Product",
+    "Wishart",
+]

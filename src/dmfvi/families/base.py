@@ -128,9 +128,7 @@ class Family(ABC):
     def kl(self, other: Self) -> FloatArray:
         """KL(self || other) = A(eta') - A(eta) - <eta' - eta, mu>: the Bregman divergence of A."""
         difference = [b - a for a, b in zip(self.natural, other.natural, strict=True)]
-        return (
-            other.log_partition() - self.log_partition() - self.inner(difference, self.mean())
-        )
+        return other.log_partition() - self.log_partition() - self.inner(difference, self.mean())
 
     def replace(self, *natural: ArrayLike) -> Self:
         """A member of the same class with these natural parameters."""
@@ -220,7 +218,7 @@ def max_step_definite(matrix: FloatArray, direction: FloatArray) -> FloatArray:
 
 def is_positive_definite(matrix: FloatArray) -> NDArray[np.bool_]:
     """Whether each symmetric matrix (..., p, p) is positive definite."""
-    finite = np.isfinite(matrix).all(axis=(-1, -2))
+    finite = np.asarray(np.isfinite(matrix).all(axis=(-1, -2)))
     safe = np.where(finite[..., None, None], matrix, -np.eye(matrix.shape[-1]))
     return np.asarray(finite & (np.linalg.eigvalsh(safe)[..., 0] > 0))
 

@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dmfvi._numeric import inverse
 from dmfvi.families.base import (
     MATRIX,
     VECTOR,
@@ -29,7 +30,7 @@ class MultivariateNormal(Family):
     @classmethod
     def from_parameters(cls, mean: ArrayLike, covariance: ArrayLike) -> Self:
         """From mean (..., p) and covariance (..., p, p)."""
-        precision = np.linalg.inv(np.asarray(covariance, dtype=np.float64))
+        precision = inverse(np.asarray(covariance, dtype=np.float64))
         linear = np.einsum("...ij,...j->...i", precision, np.asarray(mean, dtype=np.float64))
         return cls(linear, -0.5 * precision)
 
@@ -50,7 +51,7 @@ class MultivariateNormal(Family):
         return int(self.natural[0].shape[-1])
 
     def parameters(self) -> dict[str, FloatArray]:
-        covariance = np.linalg.inv(self.precision)
+        covariance = inverse(self.precision)
         covariance = 0.5 * (covariance + np.swapaxes(covariance, -1, -2))
         mean = np.einsum("...ij,...j->...i", covariance, self.natural[0])
         return {"mean": mean, "covariance": covariance}

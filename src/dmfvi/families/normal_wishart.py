@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dmfvi._numeric import inverse
 from dmfvi.families.base import (
     MATRIX,
     SCALAR,
@@ -44,7 +45,7 @@ class NormalWishart(Family):
         m = np.asarray(mean, dtype=np.float64)
         k = np.asarray(confidence, dtype=np.float64)
         outer = m[..., :, None] * m[..., None, :]
-        scatter = np.linalg.inv(np.asarray(scale, dtype=np.float64)) + k[..., None, None] * outer
+        scatter = inverse(np.asarray(scale, dtype=np.float64)) + k[..., None, None] * outer
         half_dof = 0.5 * (np.asarray(dof, dtype=np.float64) - m.shape[-1])
         return cls(k[..., None] * m, -0.5 * k, -0.5 * scatter, half_dof)
 
@@ -70,7 +71,7 @@ class NormalWishart(Family):
             "mean": m,
             "confidence": confidence,
             "dof": 2.0 * self.natural[3] + self.dimension,
-            "scale": np.linalg.inv(self._inverse_scale()),
+            "scale": inverse(self._inverse_scale()),
         }
 
     def _inverse_scale(self) -> FloatArray:
@@ -115,7 +116,8 @@ class NormalWishart(Family):
 
     def max_step(self, direction: Sequence[ArrayLike]) -> FloatArray:
         """S^-1 and k are positive iff the linear block [[scatter, k m], [k m', k]] is definite."""
-        d = [np.broadcast_to(np.asarray(v), eta.shape) for v, eta in zip(direction, self.natural)]
+        pairs = zip(direction, self.natural, strict=True)
+        d = [np.broadcast_to(np.asarray(v), eta.shape) for v, eta in pairs]
         dof_limit = max_step_positive(2.0 * self.natural[3] + 1.0, 2.0 * d[3])
         return np.minimum(dof_limit, max_step_definite(_bordered(self.natural), _bordered(d)))
 

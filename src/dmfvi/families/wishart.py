@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import multigammaln, polygamma, psi
 
+from dmfvi._numeric import inverse
 from dmfvi.families.base import (
     MATRIX,
     SCALAR,
@@ -54,7 +55,7 @@ class Wishart(Family):
         """From degrees of freedom n > p - 1 and scale matrix S."""
         matrix = np.asarray(scale, dtype=np.float64)
         p = matrix.shape[-1]
-        return cls(0.5 * (np.asarray(dof, dtype=np.float64) - p - 1), -0.5 * np.linalg.inv(matrix))
+        return cls(0.5 * (np.asarray(dof, dtype=np.float64) - p - 1), -0.5 * inverse(matrix))
 
     @classmethod
     def from_mean(cls, *mean: ArrayLike) -> Self:
@@ -75,13 +76,13 @@ class Wishart(Family):
         return 2.0 * self.natural[0] + self.dimension + 1
 
     def parameters(self) -> dict[str, FloatArray]:
-        return {"dof": self.dof, "scale": np.linalg.inv(-2.0 * self.natural[1])}
+        return {"dof": self.dof, "scale": inverse(-2.0 * self.natural[1])}
 
     def mean(self) -> tuple[FloatArray, ...]:
         n, p = self.dof, self.dimension
         inverse_scale = -2.0 * self.natural[1]
         log_mean = multi_digamma(n / 2, p) + p * LOG_2 - log_det(inverse_scale)
-        return log_mean, n[..., None, None] * np.linalg.inv(inverse_scale)
+        return log_mean, n[..., None, None] * inverse(inverse_scale)
 
     def log_partition(self) -> FloatArray:
         n, p = self.dof, self.dimension

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from dmfvi._numeric import relative_norm, symmetrize
+from dmfvi._numeric import inverse, relative_norm, symmetrize
 from dmfvi.families import Gamma
 from dmfvi.families.base import FloatArray, log_det, max_step_definite, max_step_positive
 from dmfvi.models.base import Absorbed, Model
@@ -58,11 +58,13 @@ class BayesianPcaModel(Model):
         mean = np.zeros((d, k))
         mean[:, : self.n_latent] = loadings
         prior_precision = np.ones(k)
-        precision = 1e6 * np.eye(k) if self.layout.shared_rows else np.tile(1e6 * np.eye(k), (d, 1, 1))
+        precision = (
+            1e6 * np.eye(k) if self.layout.shared_rows else np.tile(1e6 * np.eye(k), (d, 1, 1))
+        )
         belief = PcaBelief(
             mean,
             precision,
-            np.linalg.inv(precision),
+            inverse(precision),
             self._start_noise(noise_precision),
             prior_precision,
             None,
@@ -83,9 +85,7 @@ class BayesianPcaModel(Model):
         return Gamma.from_parameters(shape, shape / noise_precision)
 
     def local_step(self, shard: Shard, belief: PcaBelief) -> FloatArray:
-        weights = Weights(
-            belief.mean, belief.covariance, belief.noise_precision, self.n_latent
-        )
+        weights = Weights(belief.mean, belief.covariance, belief.noise_precision, self.n_latent)
         moments = shard.moments(weights)
         log_noise = float(belief.noise.mean()[0])
         bound = (
@@ -97,7 +97,7 @@ class BayesianPcaModel(Model):
             bound -= self._noise_kl(belief.noise)
         statistics = moments.weighted(belief.noise_precision, bound)
         if self.expansion:
-            statistics = statistics.in_coordinates(np.linalg.inv(belief.gauge))
+            statistics = statistics.in_coordinates(inverse(belief.gauge))
         return statistics.pack(self.layout)
 
     def absorb(self, total: FloatArray, own: FloatArray, belief: PcaBelief) -> Absorbed:
@@ -128,13 +128,13 @@ class BayesianPcaModel(Model):
         """Largest relative change of a block: precision, mean times precision, noise."""
         if old.total is None:
             return np.inf
-        blocks = [
-            (new.precision, old.precision),
-            (new.mean @ new.precision, old.mean @ old.precision)
-            if new.precision.ndim == 2
-            else (_times(new), _times(old)),
-        ]
-        largest = max(relative_norm(a - b, a) for a, b in blocks)
+        if new.precision.shape != old.precision.shape:
+            return np.inf
+        linear, old_linear = _mean_times_precision(new), _mean_times_precision(old)
+        largest = max(
+            relative_norm(new.precision - old.precision, new.precision),
+            relative_norm(linear - old_linear, linear),
+        )
         return max(largest, abs(new.noise_precision / old.noise_precision - 1.0))
 
     def objective(self, belief: PcaBelief) -> float:
@@ -160,16 +160,12 @@ class BayesianPcaModel(Model):
         for _ in range(steps):
             precision = statistics.rows.copy()
             precision[..., diagonal, diagonal] += precisions
-            inverse = symmetrize(np.linalg.inv(precision))
+            full = symmetrize(inverse(precision))
             linear = statistics.linear + (0.0 if location is None else precisions * location)
-            mean = (
-                linear @ inverse
-                if inverse.ndim == 2
-                else np.einsum("dij,dj->di", inverse, linear)
-            )
-            covariance = inverse
+            mean = linear @ full if full.ndim == 2 else np.einsum("dij,dj->di", full, linear)
+            covariance = full
             if self.covariance == "diagonal":
-                covariance = np.zeros_like(inverse)
+                covariance = np.zeros_like(full)
                 covariance[..., diagonal, diagonal] = 1.0 / precision[..., diagonal, diagonal]
             new = replace(belief, mean=mean, precision=precision, covariance=covariance)
             hyper, updated = self._hyper_posterior(new)
@@ -185,9 +181,7 @@ class BayesianPcaModel(Model):
         parts = []
         prior = self.prior
         d = self.layout.n_features
-        if prior.component_location is None and (
-            not self.with_mean or prior.mean_location is None
-        ):
+        if prior.component_location is None and (not self.with_mean or prior.mean_location is None):
             return None
         components = prior.component_location
         parts.append(np.zeros((d, self.n_latent)) if components is None else components)
@@ -292,7 +286,7 @@ class BayesianPcaModel(Model):
 
     def _with_prior(self, statistics: PcaStatistics, belief: PcaBelief) -> FloatArray:
         """Precisions in shared coordinates, prior included."""
-        back = np.linalg.inv(belief.gauge)
+        back = inverse(belief.gauge)
         return statistics.rows + back @ np.diag(belief.prior_precision) @ back.T
 
     def _proper(self, total: FloatArray, belief: PcaBelief) -> bool:
@@ -344,5 +338,7 @@ def _point(value: float) -> Gamma:
     return Gamma.from_parameters(FIXED_SHAPE, FIXED_SHAPE / value)
 
 
-def _times(belief: PcaBelief) -> FloatArray:
+def _mean_times_precision(belief: PcaBelief) -> FloatArray:
+    if belief.precision.ndim == 2:
+        return belief.mean @ belief.precision
     return np.asarray(np.einsum("dij,dj->di", belief.precision, belief.mean))

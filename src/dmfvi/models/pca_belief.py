@@ -55,9 +55,7 @@ class PcaPrior:
 
     def rescaled(self, scale: float, shift: FloatArray) -> PcaPrior:
         """The same prior for (x - shift) / scale."""
-        components = (
-            None if self.component_location is None else self.component_location / scale
-        )
+        components = None if self.component_location is None else self.component_location / scale
         location = np.zeros_like(shift) if self.mean_location is None else self.mean_location
         return PcaPrior(
             _rescaled(self.noise, scale),
@@ -110,9 +108,7 @@ class PcaBelief:
         """q(W~) as a family with one entry per feature (and per coordinate when factorised)."""
         d, k = self.mean.shape
         if self.factorised:
-            precision = np.broadcast_to(
-                np.diagonal(self.precision, axis1=-2, axis2=-1), (d, k)
-            )
+            precision = np.broadcast_to(np.diagonal(self.precision, axis1=-2, axis2=-1), (d, k))
             return Normal(precision * self.mean, -0.5 * precision)
         precision = np.broadcast_to(self.precision, (d, k, k))
         linear = np.einsum("dij,dj->di", precision, self.mean)

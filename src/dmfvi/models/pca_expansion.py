@@ -20,14 +20,15 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import expm
 
-from dmfvi._numeric import symmetrize
+from dmfvi._numeric import cholesky, inverse, symmetrize
 from dmfvi.families.base import FloatArray
 
 #: a latent covariance this far from the identity is not corrected by the general formula
 GENERAL_RANGE = (0.2, 5.0)
 #: beyond this angle a Newton step is not trusted and the columns are diagonalised instead
 MAX_ANGLE = 0.3
-KAPPA_STEPS, SHIFT_STEPS = 4, 3
+SHIFT_STEPS = 3
+KAPPA_FLOOR = 1e-3
 
 
 class ExpansionInput(NamedTuple):
@@ -42,7 +43,9 @@ class ExpansionInput(NamedTuple):
     energy_slope: tuple[float, float] | None  # (a, b) of Gamma(a, b) ARD, None when alpha is fixed
     n_latent: int  # M
     n_samples: float  # N
-    turn_stiffness: FloatArray  # (K, K): sum_d (G_d,ll - G_d,kk)(v_dk - v_dl) when factorised, else 0
+    turn_stiffness: (
+        FloatArray  # (K, K): sum_d (G_d,ll - G_d,kk)(v_dk - v_dl) when factorised, else 0
+    )
 
 
 def rotating_change(x: ExpansionInput) -> FloatArray:
@@ -55,13 +58,13 @@ def rotating_change(x: ExpansionInput) -> FloatArray:
     energy = (x.mean.T @ x.mean + x.covariance_sum)[:m, :m]
 
     def inverse_of(spread: FloatArray) -> FloatArray:
-        factor = np.linalg.cholesky(spread)
+        factor = cholesky(spread)
         values, rotation = np.linalg.eigh(factor.T @ energy @ factor)
         values, rotation = values[::-1], rotation[:, ::-1]
         kappa = _kappa(x, values, d, x.n_samples)
-        inverse = np.sqrt(kappa)[:, None] * (rotation.T @ np.linalg.inv(factor))
+        change_back = np.sqrt(kappa)[:, None] * (rotation.T @ inverse(factor))
         # of the two signs take the one nearer to the old coordinates
-        return inverse * np.where(np.diag(inverse) < 0, -1.0, 1.0)[:, None]
+        return change_back * np.where(np.diag(change_back) < 0, -1.0, 1.0)[:, None]
 
     return _with_shift(x, inverse_of)
 
@@ -81,8 +84,8 @@ def general_change(x: ExpansionInput, rotate: bool) -> FloatArray:
         far = values[0] < GENERAL_RANGE[0] or values[-1] > GENERAL_RANGE[1]
         if far or np.abs(angles).max() > MAX_ANGLE:
             return rotating_change(x) if rotate else np.eye(len(x.latent))
-    left = np.linalg.cholesky(goal) @ expm(angles).T
-    return _with_shift(x, lambda spread: left @ np.linalg.inv(np.linalg.cholesky(spread)))
+    left = cholesky(goal) @ np.asarray(expm(angles)).T
+    return _with_shift(x, lambda spread: left @ inverse(cholesky(spread)))
 
 
 def _with_shift(x: ExpansionInput, inverse_of: Callable[[FloatArray], FloatArray]) -> FloatArray:
@@ -92,7 +95,7 @@ def _with_shift(x: ExpansionInput, inverse_of: Callable[[FloatArray], FloatArray
     """
     m, width = x.n_latent, len(x.latent)
     spread = x.latent[:m, :m] / x.n_samples
-    inverse = inverse_of(spread)
+    change_back = inverse_of(spread)
     change = np.eye(width)
     if width > m:
         total = x.latent[:m, m]
@@ -100,28 +103,41 @@ def _with_shift(x: ExpansionInput, inverse_of: Callable[[FloatArray], FloatArray
         energy = (x.mean.T @ x.mean + x.covariance_sum)[:m, :m]
         pull = theta * (x.deviation[:, m] @ x.mean[:, :m]) - x.gamma[m, :m]
         for _ in range(SHIFT_STEPS):
-            weight = inverse.T @ inverse
+            weight = change_back.T @ change_back
             shift = np.linalg.solve(x.n_samples * weight + theta * energy, weight @ total - pull)
             cross = np.outer(total, shift)
             centred = spread - (cross + cross.T) / x.n_samples + np.outer(shift, shift)
-            inverse = inverse_of(centred)
-        change[:m, m] = -inverse @ shift
-    change[:m, :m] = inverse
+            change_back = inverse_of(centred)
+        change[:m, m] = -change_back @ shift
+    change[:m, :m] = change_back
     return change
 
 
 def _kappa(x: ExpansionInput, values: FloatArray, d: int, count: float) -> FloatArray:
-    """kappa = 1 + (alpha(e) e - D)/N at the energies e = values / kappa."""
-    kappa = np.ones_like(values)
-    for _ in range(KAPPA_STEPS):
-        energy = np.maximum(values / kappa, 0.0)
-        if x.energy_slope is None:
-            work = x.prior_precision[: len(values)].mean() * energy
-        else:
-            shape, rate = x.energy_slope
-            work = energy * (shape + 0.5 * d) / (rate + 0.5 * energy)
-        kappa = np.maximum(0.5 * kappa, 1.0 + (work - d) / count)
-    return np.clip(kappa, 0.05, 20.0)
+    """kappa > 0 with kappa = 1 + (alpha e - D)/N at the energy e = values / kappa: a quadratic.
+
+    alpha is fixed, or (a + D/2)/(b + e/2) when it is learned.
+    """
+    q = 1.0 - d / count
+    if x.energy_slope is None:
+        alpha = x.prior_precision[: len(values)].mean()
+        square, linear, constant = (
+            np.ones_like(values),
+            np.full_like(values, -q),
+            -alpha * values / count,
+        )
+    else:
+        shape, rate = x.energy_slope
+        square = np.full_like(values, 2.0 * rate)
+        linear = values - 2.0 * rate * q
+        constant = -values * (1.0 + 2.0 * shape / count)
+    root = np.sqrt(linear**2 - 4.0 * square * constant)
+    kappa = np.where(
+        linear > 0,
+        -2.0 * constant / np.where(linear > 0, linear + root, 1.0),
+        (root - linear) / (2.0 * square),
+    )
+    return np.maximum(kappa, KAPPA_FLOOR)
 
 
 def _turn(x: ExpansionInput, surplus: FloatArray) -> FloatArray:
@@ -136,4 +152,3 @@ def _turn(x: ExpansionInput, surplus: FloatArray) -> FloatArray:
     stiffness = (alpha[:, None] - alpha) * (energy - energy[:, None]) + x.turn_stiffness[:m, :m]
     floor = 1e-9 * np.abs(surplus).max()
     return np.where(stiffness > floor, skew / np.maximum(stiffness, floor), 0.0)
-

@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from dmfvi._numeric import relative_norm
 from dmfvi.families import Gamma, MultivariateNormal, Normal, Product
-from dmfvi.families.base import FloatArray, Family, log_det
+from dmfvi.families.base import Family, FloatArray, log_det
 from dmfvi.models.pca_belief import PcaBelief
 from dmfvi.models.pca_shard import MaskedShard, Weights
 from dmfvi.models.pca_start import Units
@@ -163,9 +163,9 @@ class PcaPosterior:
             extended = np.column_stack([z[rows], np.ones(len(z[rows]))]) if wide else z[rows]
             outer = (extended[:, :, None] * extended[:, None, :]).reshape(len(extended), -1)
             variances[rows] = outer @ self.covariance.reshape(len(self.mean), -1).T
-            variances[rows] += spread[rows].reshape(len(extended), -1) @ second.reshape(
-                len(self.mean), -1
-            ).T
+            variances[rows] += (
+                spread[rows].reshape(len(extended), -1) @ second.reshape(len(self.mean), -1).T
+            )
         return means, variances + self.noise_variance
 
     def log_likelihood(self, data: FloatArray) -> FloatArray:

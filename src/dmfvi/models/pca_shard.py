@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric
+from dmfvi._numeric import inverse
+from dmfvi.families.base import FloatArray, log_det, pack_symmetric, unpack_symmetric
 from dmfvi.models.pca_statistics import PcaStatistics
 
 #: compress a complete shard once it has this many times more samples than features
@@ -75,7 +76,7 @@ class CompleteShard:
         if n <= COMPRESS_RATIO * (d + 1) or d > COMPRESS_MAX_FEATURES:
             return cls(data, ones, n)
         wide = np.column_stack([data, ones]) if with_mean else data
-        factor = np.linalg.qr(wide, mode="r")
+        factor = np.asarray(np.linalg.qr(wide, mode="r"), dtype=np.float64)
         if with_mean:
             return cls(np.ascontiguousarray(factor[:, :d]), factor[:, d].copy(), n)
         return cls(factor, np.zeros(len(factor)), n)
@@ -84,10 +85,12 @@ class CompleteShard:
         """Expected sums under the new q(Z)."""
         m, n, d = w.n_latent, self.n_samples, self.rows.shape[1]
         loadings = w.mean[:, :m]
-        second = w.mean.T @ w.mean + (d * w.covariance if w.covariance.ndim == 2 else w.covariance.sum(0))
+        second = w.mean.T @ w.mean + (
+            d * w.covariance if w.covariance.ndim == 2 else w.covariance.sum(0)
+        )
         precision = np.eye(m) + w.noise_precision * second[:m, :m]
         factor = np.linalg.cholesky(precision)
-        covariance = np.linalg.inv(precision)
+        covariance = inverse(precision)
         score = self.rows @ loadings
         if w.mean.shape[1] > m:
             score = score - np.outer(self.ones, second[:m, m])
@@ -129,19 +132,18 @@ class MaskedShard:
         packed = pack_symmetric(second[:, :m, :m])
         precision = unpack_symmetric(w.noise_precision * (self.mask @ packed))
         precision[:, np.arange(m), np.arange(m)] += 1.0
-        spread = np.linalg.inv(precision)
+        spread = inverse(precision)
         score = self.filled @ mean[:, :m]
         if mean.shape[1] > m:
             score -= self.mask @ second[:, :m, m]
         z = w.noise_precision * np.einsum("nij,nj->ni", spread, score)
-        log_det = np.linalg.slogdet(precision)[1]
-        return z, spread, log_det
+        return np.asarray(z), spread, log_det(precision)
 
     def moments(self, w: Weights) -> LocalMoments:
         """Expected sums under the new q(Z)."""
         m, width = w.n_latent, w.mean.shape[1]
         n = len(self.filled)
-        z, spread, log_det = self.posterior(w)
+        z, spread, log_dets = self.posterior(w)
         extended = np.column_stack([z, np.ones(n)]) if width > m else z
         wide_spread = np.zeros((n, width, width))
         wide_spread[:, :m, :m] = spread
@@ -156,11 +158,9 @@ class MaskedShard:
             + np.sum(w.covariance * rows)
         )
         latent = unpack_symmetric((spread_packed + outer_packed).sum(0))
-        kl = 0.5 * (np.trace(latent[:m, :m]) - n * m + log_det.sum())
+        kl = 0.5 * (np.trace(latent[:m, :m]) - n * m + log_dets.sum())
         linear = self.filled.T @ extended
-        return LocalMoments(
-            rows, linear, latent, self.n_observed, n, float(residual), float(kl)
-        )
+        return LocalMoments(rows, linear, latent, self.n_observed, n, float(residual), float(kl))
 
 
 Shard = CompleteShard | MaskedShard

@@ -58,9 +58,7 @@ class PcaStart:
 def count_vector(data: FloatArray) -> FloatArray:
     """[n, sum of x_d, observations of d] of one shard."""
     observed = np.isfinite(data)
-    return np.concatenate(
-        [[len(data)], np.where(observed, data, 0.0).sum(0), observed.sum(0)]
-    )
+    return np.concatenate([[len(data)], np.where(observed, data, 0.0).sum(0), observed.sum(0)])
 
 
 def read_counts(total: FloatArray, with_mean: bool) -> tuple[FloatArray, bool]:

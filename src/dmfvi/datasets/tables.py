@@ -1,0 +1,97 @@
+"""Tables from files: .npy, .npz and .csv, empty cells are missing."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dmfvi.families.base import FloatArray
+
+MISSING_WORDS = {"", "na", "nan", "null", "none", "?"}
+
+
+class Table(NamedTuple):
+    """Numbers with NaN for missing entries, and the column names where the file has them."""
+
+    data: FloatArray
+    columns: list[str] | None
+
+
+def read_table(path: str | Path) -> Table:
+    """Read a table; anything that is not one is refused with the place where it fails."""
+    file = Path(path)
+    if not file.exists():
+        raise FileNotFoundError(f"{file} does not exist")
+    readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv}
+    if file.suffix.lower() not in readers:
+        raise ValueError(f"{file}: unknown format {file.suffix!r}, use one of {sorted(readers)}")
+    table = readers[file.suffix.lower()](file)
+    if table.data.ndim != 2 or table.data.size == 0:
+        raise ValueError(
+            f"{file} holds an array of shape {table.data.shape}: "
+            "a table needs samples in rows and features in columns"
+        )
+    return table
+
+
+def _read_npy(file: Path) -> Table:
+    try:
+        return Table(_numbers(np.load(file, allow_pickle=False), file), None)
+    except (ValueError, EOFError, OSError) as error:
+        raise ValueError(f"{file} is not a readable .npy file of numbers: {error}") from error
+
+
+def _read_npz(file: Path) -> Table:
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            names = list(archive.files)
+            name = "X" if "X" in names else names[0] if len(names) == 1 else None
+            if name is None:
+                raise ValueError(f"holds {names}: keep one array, or name the table 'X'")
+            return Table(_numbers(archive[name], file), None)
+    except (ValueError, EOFError, OSError, KeyError) as error:
+        raise ValueError(f"{file} is not a readable .npz table: {error}") from error
+
+
+def _numbers(array: np.ndarray, file: Path) -> FloatArray:
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{file} holds {array.dtype} values, numbers are needed")
+    return array.astype(np.float64)
+
+
+def _read_csv(file: Path) -> Table:
+    with file.open(newline="", encoding="utf-8-sig") as handle:
+        rows = [(number, row) for number, row in enumerate(csv.reader(handle), 1) if row]
+    if not rows:
+        raise ValueError(f"{file} is empty")
+    columns = None
+    if not all(_is_number(cell) for cell in rows[0][1]):
+        columns = [cell.strip() for cell in rows[0][1]]
+        rows = rows[1:]
+    width = len(columns) if columns is not None else len(rows[0][1])
+    data = np.empty((len(rows), width))
+    for at, (line, row) in enumerate(rows):
+        if len(row) != width:
+            raise ValueError(f"{file}, line {line}: {len(row)} cells, expected {width}")
+        for column, cell in enumerate(row):
+            if not _is_number(cell):
+                name = columns[column] if columns is not None else f"{column + 1}"
+                raise ValueError(
+                    f"{file}, line {line}, column {name!r}: {cell!r} is not a number; "
+                    "drop or encode columns that are not numeric, leave missing cells empty"
+                )
+            data[at, column] = np.nan if cell.strip().lower() in MISSING_WORDS else float(cell)
+    return Table(data, columns)
+
+
+def _is_number(cell: str) -> bool:
+    if cell.strip().lower() in MISSING_WORDS:
+        return True
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

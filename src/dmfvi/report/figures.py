@@ -1,0 +1,89 @@
+"""Figures of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmfvi.families.base import FloatArray
+from dmfvi.network import Network
+
+BLUE, ORANGE, GREY, GREEN = "#33658a", "#e07a3f", "#8d99a6", "#4f9d69"
+
+
+def fit_figure(
+    path: str | Path,
+    network: Network,
+    distances: Sequence[tuple[int, float]],
+    disagreement: FloatArray,
+    truth: FloatArray,
+    predicted: FloatArray,
+    deviation: FloatArray,
+    level: float,
+    coverage: float,
+) -> Path:
+    """Network, convergence to the pooled posterior, and predictive intervals, side by side."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, middle, right = figure.subplots(1, 3, width_ratios=[0.8, 1.2, 1.2])
+    network.draw(left)
+    _convergence(middle, distances, disagreement)
+    _intervals(right, truth, predicted, deviation, level, coverage)
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target, dpi=150)
+    return target
+
+
+def _convergence(ax: Any, distances: Sequence[tuple[int, float]], disagreement: FloatArray) -> None:
+    rounds = np.arange(1, len(disagreement) + 1)
+    ax.semilogy(
+        rounds, np.maximum(disagreement, 1e-17), color=GREY, lw=1, label="disagreement bound"
+    )
+    where, values = zip(*distances, strict=True)
+    ax.semilogy(where, values, "o-", color=BLUE, ms=3, label="worst node to pooled posterior")
+    ax.axhline(1e-6, color=ORANGE, ls="--", lw=1, label="1e-6")
+    ax.set_xlabel("message round")
+    ax.set_ylabel("relative distance")
+    ax.set_title("Every node reaches the pooled posterior")
+    ax.legend(frameon=False, fontsize=8)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _intervals(
+    ax: Any,
+    truth: FloatArray,
+    predicted: FloatArray,
+    deviation: FloatArray,
+    level: float,
+    coverage: float,
+) -> None:
+    from scipy.stats import norm
+
+    half = norm.ppf(0.5 + 0.5 * level) * deviation
+    order = np.argsort(predicted)
+    shown = order[np.linspace(0, len(order) - 1, min(90, len(order))).astype(int)]
+    place = np.arange(len(shown))
+    ax.errorbar(
+        place,
+        predicted[shown],
+        yerr=half[shown],
+        fmt="none",
+        ecolor=GREY,
+        elinewidth=2,
+        label=f"{level:.0%} interval",
+    )
+    inside = np.abs(truth - predicted) <= half
+    good, bad = inside[shown], ~inside[shown]
+    ax.plot(place[good], truth[shown][good], ".", color=GREEN, ms=5, label="true value, inside")
+    ax.plot(place[bad], truth[shown][bad], "x", color=ORANGE, ms=5, label="true value, outside")
+    ax.set_xlabel("missing entries of one node, by prediction (a selection)")
+    ax.set_title(f"{level:.0%} intervals cover {coverage:.1%} of all missing entries")
+    ax.legend(frameon=False, fontsize=8)
+    ax.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,81 @@
+"""Saved posteriors: one .npz of plain arrays, written whole or not at all, never pickled."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmfvi.models.pca_posterior import PcaPosterior
+
+FORMAT = "dmfvi-pca-posterior"
+VERSION = 1
+FILE_NAME = "posterior.npz"
+ARRAYS = (
+    "mean",
+    "covariance",
+    "noise_shape",
+    "noise_rate",
+    "column_precision",
+    "n_latent",
+    "factorised",
+)
+
+
+def save_posterior(
+    posterior: PcaPosterior, directory: str | Path, columns: list[str] | None = None
+) -> Path:
+    """Write ``posterior.npz`` into a directory; an interrupted write leaves nothing behind."""
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    content: dict[str, Any] = {name: getattr(posterior, name) for name in ARRAYS}
+    content |= {"format": FORMAT, "version": VERSION, "columns": np.array(columns or [], dtype=str)}
+    target = folder / FILE_NAME
+    handle, temporary = tempfile.mkstemp(dir=folder, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez_compressed(file, **content)
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return target
+
+
+def load_posterior(directory: str | Path) -> tuple[PcaPosterior, list[str] | None]:
+    """Read what ``save_posterior`` wrote; a torn or foreign file is refused with the reason."""
+    path = Path(directory)
+    file = path / FILE_NAME if path.is_dir() else path
+    if not file.exists():
+        raise FileNotFoundError(f"{file} does not exist: fit a model there first")
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            content = {name: archive[name] for name in archive.files}
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{file} is truncated or no .npz file ({error}): fit the model again"
+        ) from error
+    if str(content.get("format")) != FORMAT:
+        raise ValueError(f"{file} is not a {FORMAT} file")
+    if int(content["version"]) != VERSION:
+        raise ValueError(
+            f"{file} has version {int(content['version'])}, this library reads version {VERSION}"
+        )
+    missing = [name for name in ARRAYS if name not in content]
+    if missing:
+        raise ValueError(f"{file} lacks {missing}: fit the model again")
+    posterior = PcaPosterior(
+        content["mean"],
+        content["covariance"],
+        float(content["noise_shape"]),
+        float(content["noise_rate"]),
+        content["column_precision"],
+        int(content["n_latent"]),
+        bool(content["factorised"]),
+    )
+    columns = [str(name) for name in content.get("columns", [])]
+    return posterior, columns or None
