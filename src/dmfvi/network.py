@@ -133,7 +133,7 @@ class Network:
         """The nodes that ``node`` talks to, ascending."""
         return tuple(sorted(self.graph[node]))
 
-    @property
+    @cached_property
     def max_degree(self) -> int:
         """Neighbours of the best connected node."""
         return max(dict(self.graph.degree).values(), default=0)

@@ -9,8 +9,8 @@ enough ahead for all to learn of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,8 +52,7 @@ class Message:
         return int(self.payload.nbytes) + 32
 
 
-@dataclass(frozen=True)
-class NodeState:
+class NodeState(NamedTuple):
     """Everything one node knows."""
 
     place: Place
@@ -94,12 +93,12 @@ def step_node(
     rule_state, progress = job.rule.advance(
         state.rule, {j: Incoming(m.round, m.payload) for j, m in inbox.items()}
     )
-    state = replace(state, rule=rule_state, round=state.round + 1)
+    state = state._replace(rule=rule_state, round=state.round + 1)
     limited = False
     if progress.ready:
         state, limited = _sweep(job, state, progress)
     elif progress.disagreement > SAFETY * job.tol:
-        state = replace(state, calm=False)
+        state = state._replace(calm=False)
     state = _agree_to_stop(job, state, inbox)
     return state, NodeReport(progress.ready, limited, progress.disagreement, progress.late)
 
@@ -135,8 +134,7 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
     calm = calm and not absorbed.limited
     own = job.model.local_step(state.shard, absorbed.belief)
     rule_state = job.rule.retarget(state.rule, _target(job, state.place, own))
-    state = replace(
-        state,
+    state = state._replace(
         rule=rule_state,
         belief=absorbed.belief,
         own=own,
@@ -150,12 +148,12 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
 
 def _agree_to_stop(job: Job, state: NodeState, inbox: Mapping[int, Message]) -> NodeState:
     if job.fixed_sweeps is not None:
-        return replace(state, done=state.sweeps >= job.fixed_sweeps)
+        return state._replace(done=state.sweeps >= job.fixed_sweeps)
     if job.rule.collective:  # all nodes hold the same estimate: all are calm together
-        return replace(state, done=state.calm)
+        return state._replace(done=state.calm)
     heard = [m.quiet for m in inbox.values()]
     quiet = 1 + min([state.quiet, *heard]) if state.calm else 0
     stop_at = min([state.stop_at, *(m.stop_at for m in inbox.values())])
     if stop_at == NO_STOP and quiet > state.place.diameter:
         stop_at = state.round + state.place.diameter
-    return replace(state, quiet=quiet, stop_at=stop_at, done=state.round >= stop_at)
+    return state._replace(quiet=quiet, stop_at=stop_at, done=state.round >= stop_at)

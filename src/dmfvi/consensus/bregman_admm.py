@@ -20,10 +20,11 @@ only needs messages to arrive eventually: a message (round, lambda_j, S_j) super
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from numbers import Real
-from typing import Literal
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -106,23 +107,55 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class AdmmState:
+class Plan:
+    """Settings for one network, worked out once from its spectrum."""
+
+    schedule: Schedule | None  # None for a fixed penalty
+    rounds: int  # between sweeps while every message arrives
+    edge_penalty: float
+    edge_rounds: int
+    fixed_rounds: bool
+    lowest: float  # l_2
+
+
+class AdmmState(NamedTuple):
     """One node's side of the algorithm."""
 
     place: Place
+    plan: Plan
     target: FloatArray
     belief: FloatArray  # lambda_i
     total: FloatArray  # S_i
+    dual: FloatArray  # p_i
     round: int = 0
     phase: int = 0  # rounds since the last sweep
     lateness: Lateness = Lateness()
-    history: Mapping[int, FloatArray] = field(default_factory=dict)  # round -> S_i
-    heard: Mapping[int, int] = field(default_factory=dict)  # neighbour -> its newest round
-    duals: Mapping[int, FloatArray] = field(default_factory=dict)  # S_i[k_ij] - S_j[k_ij]
-    theirs: Mapping[int, FloatArray] = field(default_factory=dict)  # lambda_j as last heard
-    edges: Mapping[int, FloatArray] = field(default_factory=dict)  # rho_ij
-    dual: FloatArray | None = None  # p_i
+    history: Mapping[int, FloatArray] = MappingProxyType({})  # round -> S_i
+    heard: Mapping[int, int] = MappingProxyType({})  # neighbour -> its newest round
+    duals: Mapping[int, FloatArray] = MappingProxyType({})  # S_i[k_ij] - S_j[k_ij]
+    theirs: Mapping[int, FloatArray] = MappingProxyType({})  # lambda_j as last heard
+    edges: Mapping[int, FloatArray] = MappingProxyType({})  # rho_ij
     last_step: float = 1.0  # dual step of the newest own message
+
+    @property
+    def steady(self) -> bool:
+        """Whether the fast schedule is on: automatic, and no message was ever late."""
+        return self.plan.schedule is not None and self.lateness.level == 0
+
+    @property
+    def sweep_length(self) -> int:
+        """Rounds between sweeps as the links are now."""
+        plan = self.plan
+        if self.steady:
+            return plan.rounds
+        if plan.fixed_rounds:
+            return plan.edge_rounds
+        return max(1, round(plan.edge_rounds * (1.0 + self.lateness.level)))
+
+    @property
+    def edge_penalty(self) -> float:
+        """The penalty of the edge-anchored form, smaller when messages are late."""
+        return self.plan.edge_penalty / (1.0 + 1.5 * self.lateness.level)
 
 
 class BregmanADMM(ConsensusRule):
@@ -157,135 +190,121 @@ class BregmanADMM(ConsensusRule):
 
     def start(self, place: Place, target: FloatArray) -> AdmmState:
         zero = np.zeros_like(target)
-        state = AdmmState(place, target, target, zero, dual=zero)
-        return self._accumulate(state)
+        return _accumulate(
+            AdmmState(place, self._plan(place), target, target, zero, zero), self.relaxation
+        )
 
     def advance(
         self, state: AdmmState, inbox: Mapping[int, Incoming]
     ) -> tuple[AdmmState, Progress]:
-        state = self._receive(state, inbox)
+        state = _receive(state, inbox)
         dual = sum(state.duals.values(), np.zeros_like(state.target))
         lags = [state.round - state.heard.get(j, -1) for j in state.place.neighbours]
-        disagreement = self._disagreement(state, dual)
-        lateness = state.lateness.observed(lags, state.place.node)
-        state = replace(state, dual=dual, lateness=lateness)
+        # |L lambda| / l_2 bounds the distance to the average, and the change of p is s L lambda
+        moved = relative_norm(dual - state.dual, state.belief)
+        disagreement = moved / (state.last_step * state.plan.lowest)
         # a neighbour that is ahead sets the pace: rounds skipped here count as silent ones
         newest = max([state.round, *state.heard.values()])
-        state = replace(state, round=newest + 1, phase=state.phase + 1)
-        state = self._step_self(state) if self._steady(state) else self._step_edge(state)
-        length = self._sweep_length(state)
-        ready = state.phase >= length
+        state = state._replace(
+            dual=dual,
+            lateness=state.lateness.observed(lags, state.place.node),
+            round=newest + 1,
+            phase=state.phase + 1,
+        )
+        state = _step_self(state) if state.steady else _step_edge(state, self.relaxation)
+        ready = state.phase >= state.sweep_length
         if not ready:
-            state = self._accumulate(state)
+            state = _accumulate(state, self.relaxation)
         return state, Progress(ready, disagreement, late=max(lags, default=0) > 0)
 
     def retarget(self, state: AdmmState, target: FloatArray) -> AdmmState:
-        belief = state.belief
-        if self._steady(state):
-            assert state.dual is not None
-            belief = target - state.dual
-        return self._accumulate(replace(state, target=target, belief=belief, phase=0))
+        belief = target - state.dual if state.steady else state.belief
+        state = state._replace(target=target, belief=belief, phase=0)
+        return _accumulate(state, self.relaxation)
 
     def payload(self, state: AdmmState) -> FloatArray:
         late = state.lateness
         head = np.array([late.version, late.level, late.peak])
-        if self._steady(state):
-            return np.concatenate([head, state.total])
-        return np.concatenate([head, state.total, state.belief])
+        parts = [head, state.total] if state.steady else [head, state.total, state.belief]
+        return np.concatenate(parts)
 
     def estimate(self, state: AdmmState) -> FloatArray:
         return state.belief
 
     def rounds_per_sweep(self, place: Place) -> int:
-        if self.penalty != "auto":
-            return self._edge_rounds(place, 0.0)
-        return self._mixing(place).rounds
+        return self._plan(place).rounds
 
-    # -- the two steps ------------------------------------------------------------------
+    def _plan(self, place: Place) -> Plan:
+        fixed = None if self.rounds == "auto" else self.rounds
+        edge_rounds = edge_form_rounds(place, self.penalty) if fixed is None else fixed
+        schedule, rounds = None, edge_rounds
+        if self.penalty == "auto":
+            mixing = design_mixing(place.eigenvalues, fixed, self.damping)
+            schedule, rounds = Schedule.of(mixing), mixing.rounds
+        lowest = float(place.eigenvalues[0]) if len(place.eigenvalues) else 1.0
+        c = edge_penalty(place, self.penalty)
+        return Plan(schedule, rounds, c, edge_rounds, fixed is not None, lowest)
 
-    def _step_self(self, state: AdmmState) -> AdmmState:
-        weight = self._schedule(state.place).anchor[state.phase - 1]
-        assert state.dual is not None
-        pull = state.target - state.dual
-        return replace(state, belief=(pull + (weight - 1.0) * state.belief) / weight)
 
-    def _step_edge(self, state: AdmmState) -> AdmmState:
-        c = self._edge_penalty(state)
-        assert state.dual is not None
-        pull = state.target - state.dual
-        edges = {}
-        for j in state.place.neighbours:
-            # an edge that was never heard from pulls towards the node's own belief
-            middle = 0.5 * (state.belief + state.theirs.get(j, state.belief))
-            previous = state.edges.get(j, middle)
-            edges[j] = self.relaxation * middle + (1.0 - self.relaxation) * previous
-            pull = pull + c * edges[j]
-        return replace(state, belief=pull / (1.0 + c * state.place.degree), edges=edges)
+# -- the two steps ----------------------------------------------------------------------
 
-    def _accumulate(self, state: AdmmState) -> AdmmState:
-        """S_i <- S_i + s lambda_i: what the next message says."""
-        if self._steady(state):
-            step = self._schedule(state.place).dual_step[state.phase]
-        else:
-            step = 0.5 * self._edge_penalty(state) * self.relaxation
-        total = state.total + step * state.belief
-        keep = HISTORY if state.lateness.level > 0 else 1
-        history = {k: v for k, v in state.history.items() if k > state.round - keep}
-        history[state.round] = total
-        return replace(state, total=total, history=history, last_step=step)
 
-    # -- messages -----------------------------------------------------------------------
+def _step_self(state: AdmmState) -> AdmmState:
+    assert state.plan.schedule is not None
+    weight = state.plan.schedule.anchor[state.phase - 1]
+    pull = state.target - state.dual
+    return state._replace(belief=(pull + (weight - 1.0) * state.belief) / weight)
 
-    def _receive(self, state: AdmmState, inbox: Mapping[int, Incoming]) -> AdmmState:
-        heard, duals, beliefs = dict(state.heard), dict(state.duals), dict(state.theirs)
-        lateness = state.lateness
-        size = state.target.size
-        oldest = min(state.history)
-        for j, message in inbox.items():
-            if message.round <= heard.get(j, -1) or message.round < oldest:
-                continue  # superseded, or older than this node remembers
-            known = max(k for k in state.history if k <= message.round)
-            heard[j] = message.round
-            duals[j] = state.history[known] - message.payload[HEADER : HEADER + size]
-            version, level, peak = message.payload[:HEADER]
+
+def _step_edge(state: AdmmState, relaxation: float) -> AdmmState:
+    c = state.edge_penalty
+    pull = state.target - state.dual
+    edges = {}
+    for j in state.place.neighbours:
+        # an edge that was never heard from pulls towards the node's own belief
+        middle = 0.5 * (state.belief + state.theirs.get(j, state.belief))
+        edges[j] = relaxation * middle + (1.0 - relaxation) * state.edges.get(j, middle)
+        pull = pull + c * edges[j]
+    return state._replace(belief=pull / (1.0 + c * state.place.degree), edges=edges)
+
+
+def _accumulate(state: AdmmState, relaxation: float) -> AdmmState:
+    """S_i <- S_i + s lambda_i: what the next message says."""
+    if state.steady:
+        assert state.plan.schedule is not None
+        step = state.plan.schedule.dual_step[state.phase]
+    else:
+        step = 0.5 * state.edge_penalty * relaxation
+    total = state.total + step * state.belief
+    keep = HISTORY if state.lateness.level > 0 else 1
+    history = {k: v for k, v in state.history.items() if k > state.round - keep}
+    history[state.round] = total
+    return state._replace(total=total, history=history, last_step=step)
+
+
+def _receive(state: AdmmState, inbox: Mapping[int, Incoming]) -> AdmmState:
+    """Pair each new message with this node's own sum of the same round."""
+    heard, duals, beliefs = dict(state.heard), dict(state.duals), dict(state.theirs)
+    lateness = state.lateness
+    size = state.target.size
+    oldest = min(state.history)
+    for j, message in inbox.items():
+        if message.round <= heard.get(j, -1) or message.round < oldest:
+            continue  # superseded, or older than this node remembers
+        mine = state.history.get(message.round)
+        if mine is None:
+            mine = state.history[max(k for k in state.history if k <= message.round)]
+        heard[j] = message.round
+        duals[j] = mine - message.payload[HEADER : HEADER + size]
+        version, level, peak = message.payload[:HEADER]
+        if level > 0:
             lateness = lateness.heard(int(version), float(level), float(peak))
-            if message.payload.size > HEADER + size:
-                beliefs[j] = message.payload[HEADER + size :]
-        return replace(state, heard=heard, duals=duals, theirs=beliefs, lateness=lateness)
+        if message.payload.size > HEADER + size:
+            beliefs[j] = message.payload[HEADER + size :]
+    return state._replace(heard=heard, duals=duals, theirs=beliefs, lateness=lateness)
 
-    def _disagreement(self, state: AdmmState, dual: FloatArray) -> float:
-        """|L lambda| / l_2 bounds the distance to the average; the change of p is s L lambda."""
-        if not len(state.place.eigenvalues):
-            return 0.0
-        assert state.dual is not None
-        moved = relative_norm(dual - state.dual, state.belief)
-        return moved / (state.last_step * float(state.place.eigenvalues[0]))
 
-    # -- settings from the spectrum -----------------------------------------------------
-
-    def _steady(self, state: AdmmState) -> bool:
-        return self.penalty == "auto" and state.lateness.level == 0
-
-    def _sweep_length(self, state: AdmmState) -> int:
-        if self._steady(state):
-            return self._mixing(state.place).rounds
-        return self._edge_rounds(state.place, state.lateness.level)
-
-    def _mixing(self, place: Place) -> Mixing:
-        rounds = None if self.rounds == "auto" else self.rounds
-        return design_mixing(place.eigenvalues, rounds, self.damping)
-
-    def _schedule(self, place: Place) -> Schedule:
-        return _schedule(self._mixing(place))
-
-    def _edge_penalty(self, state: AdmmState) -> float:
-        """The penalty of the edge-anchored form, smaller when messages are late."""
-        return edge_penalty(state.place, self.penalty) / (1.0 + 1.5 * state.lateness.level)
-
-    def _edge_rounds(self, place: Place, lateness: float) -> int:
-        if self.rounds != "auto":
-            return self.rounds
-        return max(1, round(edge_form_rounds(place, self.penalty) * (1.0 + lateness)))
+# -- settings from the spectrum ---------------------------------------------------------
 
 
 def edge_penalty(place: Place, penalty: float | str) -> float:
@@ -301,11 +320,6 @@ def edge_form_rounds(place: Place, penalty: float | str) -> int:
     # on irregular graphs the hubs move more slowly than the mean degree suggests
     degree = 0.5 * (place.mean_degree + place.max_degree)
     return _edge_form_rounds(degree, tuple(place.eigenvalues), edge_penalty(place, penalty))
-
-
-@lru_cache(maxsize=256)
-def _schedule(mixing: Mixing) -> Schedule:
-    return Schedule.of(mixing)
 
 
 @lru_cache(maxsize=256)

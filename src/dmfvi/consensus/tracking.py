@@ -24,6 +24,7 @@ class TrackingState:
     """One node's running average and the value before it."""
 
     place: Place
+    mixing: Mixing
     target: FloatArray
     value: FloatArray
     previous: FloatArray
@@ -45,12 +46,12 @@ class StatisticsTracking(ConsensusRule):
         self.damping = damping
 
     def start(self, place: Place, target: FloatArray) -> TrackingState:
-        return TrackingState(place, target, target, target)
+        return TrackingState(place, self._mixing(place), target, target, target)
 
     def advance(
         self, state: TrackingState, inbox: Mapping[int, Incoming]
     ) -> tuple[TrackingState, Progress]:
-        mixing = self._mixing(state.place)
+        mixing = state.mixing
         gap = np.zeros_like(state.value)
         for j in state.place.neighbours:
             if j not in inbox or inbox[j].round != state.round:

@@ -132,6 +132,7 @@ class _PostOffice:
     def __init__(self, network: Network, links: Links, collective: bool) -> None:
         self.neighbours = [network.neighbours(i) for i in range(network.n_nodes)]
         self.links = links
+        self.reliable = links.reliable
         self.collective = collective
         self.rng = np.random.default_rng(links.seed)
         self.on_the_way: dict[int, list[tuple[int, Message]]] = {}
@@ -150,9 +151,9 @@ class _PostOffice:
         for message in messages:
             if message is None:
                 continue
+            self.bytes_sent += message.n_bytes * len(self.neighbours[message.sender])
             for receiver in self.neighbours[message.sender]:
-                self.bytes_sent += message.n_bytes
-                if self.links.reliable:
+                if self.reliable:
                     due.append((receiver, message))
                     continue
                 time = self.links.travel_time(self.rng, message.sender, receiver)

@@ -11,6 +11,7 @@ statistics leave the node in the shared ones, so that expansion needs no message
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -67,13 +68,14 @@ class BayesianPcaModel(Model):
             inverse(precision),
             self._start_noise(noise_precision),
             prior_precision,
-            None,
+            Gamma.from_parameters(np.ones(k), np.ones(k)),
             np.eye(k),
             self.covariance == "diagonal",
             self.n_latent,
         )
-        hyper, prior_precision = self._hyper_posterior(belief)
-        belief = replace(belief, hyper=hyper, prior_precision=prior_precision)
+        shapes, rates = self._hyper_posterior(belief)
+        hyper = Gamma.from_parameters(shapes, rates)
+        belief = replace(belief, hyper=hyper, prior_precision=shapes / rates)
         return replace(belief, global_bound=self._global_bound(belief))
 
     def _start_noise(self, noise_precision: float) -> Gamma:
@@ -168,13 +170,13 @@ class BayesianPcaModel(Model):
                 covariance = np.zeros_like(full)
                 covariance[..., diagonal, diagonal] = 1.0 / precision[..., diagonal, diagonal]
             new = replace(belief, mean=mean, precision=precision, covariance=covariance)
-            hyper, updated = self._hyper_posterior(new)
+            shapes, rates = self._hyper_posterior(new)
+            updated = shapes / rates
             settled = np.max(np.abs(updated - precisions) / updated) < HYPER_TOLERANCE
-            new = replace(new, hyper=hyper, prior_precision=updated)
             precisions = updated
             if settled:
                 break
-        return new
+        return replace(new, hyper=Gamma.from_parameters(shapes, rates), prior_precision=precisions)
 
     def _prior_location(self) -> FloatArray | None:
         """Prior means of W~ (D, K), or None when all are zero."""
@@ -203,21 +205,25 @@ class BayesianPcaModel(Model):
             return self.layout.n_features * belief.covariance
         return np.asarray(belief.covariance.sum(0))
 
-    def _hyper_posterior(self, belief: PcaBelief) -> tuple[Gamma | None, FloatArray]:
-        """q(alpha_m) = Gamma(a + D/2, b + sum_d E[w_dm^2]/2) and the same for theta."""
-        energies = self._energies(belief)
-        shapes, rates = np.empty_like(energies), np.empty_like(energies)
-        learned = False
-        for k in range(len(energies)):
-            prior = self.prior.components if k < self.n_latent else self.prior.mean
-            if isinstance(prior, GammaPrior):
-                learned = True
-                shapes[k] = prior.shape + 0.5 * self.layout.n_features
-                rates[k] = prior.rate + 0.5 * energies[k]
-            else:
-                shapes[k], rates[k] = FIXED_SHAPE, FIXED_SHAPE / prior
-        hyper = Gamma.from_parameters(shapes, rates) if learned else None
-        return hyper, shapes / rates
+    def _hyper_posterior(self, belief: PcaBelief) -> tuple[FloatArray, FloatArray]:
+        """Shapes and rates of q(alpha_m) = Gamma(a + D/2, b + sum_d E[w_dm^2]/2), the same for theta."""
+        learned, shapes, rates = self._hyper_prior
+        d = self.layout.n_features
+        return shapes + 0.5 * d * learned, rates + 0.5 * learned * self._energies(belief)
+
+    @cached_property
+    def _hyper_prior(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """For each column: 1 where its precision is learned, prior shape, prior rate."""
+        priors = [self.prior.components] * self.n_latent
+        priors += [self.prior.mean] * (self.layout.width - self.n_latent)
+        rows = [
+            (1.0, p.shape, p.rate)
+            if isinstance(p, GammaPrior)
+            else (0.0, FIXED_SHAPE, FIXED_SHAPE / p)
+            for p in priors
+        ]
+        learned, shapes, rates = np.array(rows).T
+        return learned, shapes, rates
 
     # -- parameter expansion ------------------------------------------------------------
 
@@ -323,7 +329,6 @@ class BayesianPcaModel(Model):
             precision = belief.prior_precision[column]
             log_precision = np.log(precision)
             if isinstance(prior, GammaPrior):
-                assert belief.hyper is not None
                 q = Gamma(*(natural[column] for natural in belief.hyper.natural))
                 log_precision = q.mean()[0]
                 bound -= float(q.kl(prior.family()))

@@ -84,9 +84,9 @@ class PcaBelief:
     mean: FloatArray  # (D, K)
     precision: FloatArray
     covariance: FloatArray  # (K, K) or (D, K, K)
-    noise: Gamma  # scalar; a fixed precision is a Gamma of infinite shape, see ``fixed``
+    noise: Gamma  # scalar; a fixed precision is a Gamma of huge shape
     prior_precision: FloatArray  # (K,): E[alpha_1..M], E[theta]
-    hyper: Gamma | None  # (K,): q(alpha), q(theta); None when both are fixed
+    hyper: Gamma  # (K,): q(alpha), q(theta); a fixed precision is a Gamma of huge shape
     gauge: FloatArray  # (K, K): own coordinates z~' = gauge z~ of the shared ones
     factorised: bool
     n_latent: int

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dmfvi.families import Gamma
 from dmfvi.families.base import FloatArray
 from dmfvi.models.base import Absorbed
 from dmfvi.models.pca import BayesianPcaModel
@@ -69,6 +70,7 @@ class FactorisedPcaModel(BayesianPcaModel):
             total=total,
             objective=float(total[-1]) + belief.global_bound,
         )
-        hyper, precisions = self._hyper_posterior(new)
-        new = replace(new, hyper=hyper, prior_precision=precisions)
+        shapes, rates = self._hyper_posterior(new)
+        hyper = Gamma.from_parameters(shapes, rates)
+        new = replace(new, hyper=hyper, prior_precision=shapes / rates)
         return Absorbed(replace(new, global_bound=self._global_bound(new)), False)
