@@ -106,6 +106,8 @@ def fit_pca(
     job = Job(model, rule, tol=settings.tol, replicated=settings.replicated)
 
     def posteriors(beliefs: list[Any]) -> list[PcaPosterior]:
+        if prior is not None and prior.component_location is not None:
+            return [PcaPosterior.of(b, units, sort=False) for b in beliefs]
         made = [PcaPosterior.of(b, units) for b in beliefs]
         return [made[0], *(p.aligned_to(made[0]) for p in made[1:])]
 
@@ -142,5 +144,10 @@ def agree_on_start(
     start = read_start(total, bases[0], means[0], counts[0][0], n_components, complete=known[0][1])
     if settings.init == "random":
         start = PcaStart(start.units, random_loadings, 1.0)
+    location = None if settings.prior is None else settings.prior.component_location
+    if location is not None:
+        # a prior that tells the columns apart: turn the start towards it (orthogonal Procrustes)
+        left, _, right = np.linalg.svd(start.loadings.T @ location)
+        start = PcaStart(start.units, start.loadings @ left @ right, start.noise_precision)
     start = PcaStart.unpack(meeting.broadcast(start.pack())[0], n_features)
     return start, float(counts[0][1 + n_features :].sum())

@@ -63,4 +63,6 @@ class Beta(Family):
     def sample(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
         a, b = self.parameters().values()
         shape = self.batch_shape if size is None else (size, *self.batch_shape)
-        return np.asarray(rng.beta(a, b, size=shape))
+        # a draw may round to the ends, where the density is not defined
+        draws = rng.beta(a, b, size=shape)
+        return np.clip(draws, np.finfo(float).tiny, 1.0 - np.finfo(float).epsneg)

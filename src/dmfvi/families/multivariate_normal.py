@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dmfvi._numeric import inverse
+from dmfvi._numeric import inverse, symmetrize
 from dmfvi.families.base import (
     MATRIX,
     VECTOR,
@@ -30,7 +30,7 @@ class MultivariateNormal(Family):
     @classmethod
     def from_parameters(cls, mean: ArrayLike, covariance: ArrayLike) -> Self:
         """From mean (..., p) and covariance (..., p, p)."""
-        precision = inverse(np.asarray(covariance, dtype=np.float64))
+        precision = symmetrize(inverse(np.asarray(covariance, dtype=np.float64)))
         linear = np.einsum("...ij,...j->...i", precision, np.asarray(mean, dtype=np.float64))
         return cls(linear, -0.5 * precision)
 
@@ -51,8 +51,7 @@ class MultivariateNormal(Family):
         return int(self.natural[0].shape[-1])
 
     def parameters(self) -> dict[str, FloatArray]:
-        covariance = inverse(self.precision)
-        covariance = 0.5 * (covariance + np.swapaxes(covariance, -1, -2))
+        covariance = symmetrize(inverse(self.precision))
         mean = np.einsum("...ij,...j->...i", covariance, self.natural[0])
         return {"mean": mean, "covariance": covariance}
 

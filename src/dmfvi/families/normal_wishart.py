@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dmfvi._numeric import inverse
+from dmfvi._numeric import inverse, symmetrize
 from dmfvi.families.base import (
     MATRIX,
     SCALAR,
@@ -45,7 +45,9 @@ class NormalWishart(Family):
         m = np.asarray(mean, dtype=np.float64)
         k = np.asarray(confidence, dtype=np.float64)
         outer = m[..., :, None] * m[..., None, :]
-        scatter = inverse(np.asarray(scale, dtype=np.float64)) + k[..., None, None] * outer
+        scatter = (
+            symmetrize(inverse(np.asarray(scale, dtype=np.float64))) + k[..., None, None] * outer
+        )
         half_dof = 0.5 * (np.asarray(dof, dtype=np.float64) - m.shape[-1])
         return cls(k[..., None] * m, -0.5 * k, -0.5 * scatter, half_dof)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import multigammaln, polygamma, psi
 
-from dmfvi._numeric import inverse
+from dmfvi._numeric import inverse, symmetrize
 from dmfvi.families.base import (
     MATRIX,
     SCALAR,
@@ -55,7 +55,9 @@ class Wishart(Family):
         """From degrees of freedom n > p - 1 and scale matrix S."""
         matrix = np.asarray(scale, dtype=np.float64)
         p = matrix.shape[-1]
-        return cls(0.5 * (np.asarray(dof, dtype=np.float64) - p - 1), -0.5 * inverse(matrix))
+        return cls(
+            0.5 * (np.asarray(dof, dtype=np.float64) - p - 1), -0.5 * symmetrize(inverse(matrix))
+        )
 
     @classmethod
     def from_mean(cls, *mean: ArrayLike) -> Self:

@@ -36,8 +36,11 @@ class PcaPosterior:
     factorised: bool
 
     @classmethod
-    def of(cls, belief: PcaBelief, units: Units) -> PcaPosterior:
-        """Back from standardised units: W = scale W', mu = shift + scale mu'."""
+    def of(cls, belief: PcaBelief, units: Units, sort: bool = True) -> PcaPosterior:
+        """Back from standardised units: W = scale W', mu = shift + scale mu'.
+
+        ``sort=False`` keeps order and signs, for a prior that tells the columns apart.
+        """
         d, k = belief.mean.shape
         m = belief.n_latent
         mean = units.scale * belief.mean
@@ -53,6 +56,8 @@ class PcaPosterior:
             m,
             belief.factorised,
         )
+        if not sort:
+            return posterior
         strength = np.argsort(-(mean[:, :m] ** 2).sum(0), kind="stable")
         largest = np.abs(mean[:, :m]).argmax(0)
         signs = np.where(mean[largest, np.arange(m)] < 0, -1.0, 1.0)

@@ -1,0 +1,26 @@
+"""Data that several tests use."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dmfvi.datasets import make_low_rank, mask_at_random
+
+
+def low_rank_shards(
+    sizes: list[int],
+    n_features: int = 12,
+    n_components: int = 3,
+    missing: float = 0.0,
+    seed: int = 0,
+) -> list[np.ndarray]:
+    """Unequal shards of one low-rank data set."""
+    data = make_low_rank(sum(sizes), n_features, n_components, noise=0.5, seed=seed).data
+    if missing:
+        data = mask_at_random(data, missing, seed=seed + 1)
+    return np.split(data, np.cumsum(sizes)[:-1])
+
+
+def uneven_sizes(n_nodes: int, base: int = 12) -> list[int]:
+    """Shard sizes from base to 3 base."""
+    return [base + (7 * i) % (2 * base) for i in range(n_nodes)]
