@@ -1,0 +1,253 @@
+"""The estimator's surface: scikit-learn's checks, predictions, bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import low_rank_shards
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from dmfvi import BayesianPCA, Network, PcaPrior
+from dmfvi.datasets import make_low_rank, mask_at_random
+
+
+@parametrize_with_checks([BayesianPCA(), BayesianPCA(network=Network.ring(2))])
+def test_scikit_learn_checks(estimator: BayesianPCA, check) -> None:
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def data() -> np.ndarray:
+    return make_low_rank(300, 10, 3, noise=0.3, seed=1).data
+
+
+@pytest.fixture(scope="module")
+def model(data: np.ndarray) -> BayesianPCA:
+    return BayesianPCA(3, network=Network.ring(4), random_state=0).fit(data)
+
+
+def test_subspace_and_variances_are_those_of_pca(model: BayesianPCA, data: np.ndarray) -> None:
+    reference = PCA(3).fit(data)
+    basis = np.linalg.qr(model.components_.T)[0]
+    cosines = np.linalg.svd(reference.components_ @ basis)[1]
+    assert cosines.min() > 1 - 1e-6
+    np.testing.assert_allclose(model.explained_variance_, reference.explained_variance_, rtol=0.02)
+    np.testing.assert_allclose(model.mean_, reference.mean_, atol=0.02)
+    assert model.noise_precision_**-0.5 == pytest.approx(0.3, rel=0.05)
+
+
+def test_transform_and_back(model: BayesianPCA, data: np.ndarray) -> None:
+    z, std = model.transform(data, return_std=True)
+    assert z.shape == std.shape == (300, 3)
+    assert (std > 0).all()
+    np.testing.assert_allclose(z.std(0), 1.0, rtol=0.1)
+    assert np.sqrt(np.mean((model.inverse_transform(z) - data) ** 2)) < 0.33
+
+
+def test_uncertainty_grows_with_missing_entries(model: BayesianPCA, data: np.ndarray) -> None:
+    holes = data.copy()
+    holes[:, 3:] = np.nan
+    _, full = model.transform(data, return_std=True)
+    _, part = model.transform(holes, return_std=True)
+    assert (part > full).all()
+
+
+def test_a_row_without_any_entry_gets_the_prior(model: BayesianPCA) -> None:
+    z, std = model.transform(np.full((1, 10), np.nan), return_std=True)
+    np.testing.assert_allclose(z, 0.0, atol=1e-12)
+    np.testing.assert_allclose(std, 1.0)
+    np.testing.assert_allclose(model.impute(np.full((1, 10), np.nan))[0], model.mean_, rtol=1e-9)
+
+
+def test_impute_keeps_what_is_observed(model: BayesianPCA, data: np.ndarray) -> None:
+    holes = mask_at_random(data, 0.3, seed=5)
+    filled, std = model.impute(holes, return_std=True)
+    seen = np.isfinite(holes)
+    np.testing.assert_array_equal(filled[seen], data[seen])
+    assert (std[seen] == 0).all()
+    assert (std[~seen] > 0.29).all()
+    assert np.sqrt(np.mean((filled - data)[~seen] ** 2)) < 0.6
+    low, high = model.impute_interval(holes, level=0.9)
+    inside = ((low <= data) & (data <= high))[~seen].mean()
+    assert 0.84 < inside < 0.95
+    with pytest.raises(ValueError, match="level"):
+        model.impute_interval(holes, level=1.5)
+
+
+def test_predictive_variance_by_monte_carlo(model: BayesianPCA) -> None:
+    """Var = noise + what is uncertain of W, mu and z, against draws."""
+    rng = np.random.default_rng(0)
+    row = model.sample(1, random_state=1)
+    row[0, 4:] = np.nan
+    posterior = model.posterior_
+    z_mean, z_cov = posterior.latent(row)
+    n = 100_000
+    w = posterior.family()["rows"].sample(rng, n)
+    z = rng.multivariate_normal(z_mean[0], z_cov[0], n)
+    tau = rng.gamma(posterior.noise_shape, 1 / posterior.noise_rate, n)
+    draws = np.einsum("sdk,sk->sd", w[:, :, :3], z) + w[:, :, 3]
+    draws += rng.standard_normal(draws.shape) / np.sqrt(tau)[:, None]
+    mean, variance = posterior.predict(row)
+    np.testing.assert_allclose(mean[0], draws.mean(0), atol=6 * draws.std() / np.sqrt(n))
+    np.testing.assert_allclose(variance[0], draws.var(0), rtol=0.03)
+
+
+def test_scores_are_log_densities(model: BayesianPCA, data: np.ndarray) -> None:
+    """Against the dense Gaussian, with and without missing entries; marginals are consistent."""
+    from scipy.stats import multivariate_normal
+
+    p = model.posterior_
+    psi = p.noise_variance + np.trace(p.covariance, axis1=1, axis2=2)
+    covariance = p.loadings @ p.loadings.T + np.diag(psi)
+    np.testing.assert_allclose(
+        model.score_samples(data), multivariate_normal(p.location, covariance).logpdf(data)
+    )
+    holes = data[:5].copy()
+    holes[:, [1, 7]] = np.nan
+    keep = [0, 2, 3, 4, 5, 6, 8, 9]
+    expected = multivariate_normal(p.location[keep], covariance[np.ix_(keep, keep)])
+    np.testing.assert_allclose(model.score_samples(holes), expected.logpdf(data[:5][:, keep]))
+    assert model.score(data) == pytest.approx(model.score_samples(data).mean())
+
+
+def test_samples_look_like_the_data(model: BayesianPCA, data: np.ndarray) -> None:
+    draws = model.sample(4000, random_state=0)
+    np.testing.assert_allclose(draws.mean(0), data.mean(0), atol=0.25)
+    np.testing.assert_allclose(np.cov(draws.T), np.cov(data.T), atol=0.6)
+    np.testing.assert_array_equal(model.sample(2, random_state=4), model.sample(2, random_state=4))
+
+
+def test_history_and_names(model: BayesianPCA) -> None:
+    assert len(model.history_["objective"]) == model.n_rounds_
+    assert (model.history_["bytes_sent"] > 0).all()
+    assert model.history_["disagreement"][-1] < 1e-6
+    assert list(model.get_feature_names_out()) == ["bayesianpca0", "bayesianpca1", "bayesianpca2"]
+    assert len(model.node_posteriors_) == 4
+
+
+def test_same_seed_same_posterior(data: np.ndarray) -> None:
+    one = BayesianPCA(3, network=Network.ring(4), random_state=7).fit(data)
+    two = clone(one).fit(data)
+    np.testing.assert_array_equal(one.posterior_.natural(), two.posterior_.natural())
+
+
+def test_works_in_a_pipeline(data: np.ndarray) -> None:
+    pipe = make_pipeline(StandardScaler(), BayesianPCA(2, random_state=0))
+    assert pipe.fit_transform(data).shape == (300, 2)
+
+
+def test_list_of_arrays_equals_the_split_array(data: np.ndarray) -> None:
+    parts = list(np.array_split(data, 4))
+    a = BayesianPCA(3, network=Network.ring(4), random_state=0).fit(parts)
+    b = BayesianPCA(3, network=Network.ring(4), random_state=0).fit(data)
+    np.testing.assert_array_equal(a.posterior_.natural(), b.posterior_.natural())
+
+
+# -- bad input --------------------------------------------------------------------------------
+
+GOOD = low_rank_shards([10, 12, 11])
+
+
+@pytest.mark.parametrize(
+    ("settings", "shards", "words"),
+    [
+        ({"network": Network.ring(4)}, GOOD, "3 shards for a network of 4 nodes"),
+        ({"network": Network.ring(3)}, [GOOD[0], GOOD[1][:, :5], GOOD[2]], r"different numbers of features \[12, 5, 12\]"),
+        ({"network": Network.ring(3)}, [GOOD[0], GOOD[1][:0], GOOD[2]], "shard 1 is empty"),
+        ({"network": Network.ring(50)}, np.concatenate(GOOD), "33 samples cannot be split over 50 nodes"),
+        ({"n_components": 13}, np.concatenate(GOOD), "n_components=13 is larger than n_features=12"),
+        ({"n_components": 0}, np.concatenate(GOOD), "n_components must be a positive integer"),
+        ({"penalty": -1.0}, np.concatenate(GOOD), "penalty must be"),
+        ({"penalty": 0}, np.concatenate(GOOD), "penalty must be"),
+        ({"rounds_per_sweep": 0}, np.concatenate(GOOD), "rounds must be"),
+        ({"tol": 0.0}, np.concatenate(GOOD), "tol must be positive"),
+        ({"covariance": "spherical"}, np.concatenate(GOOD), "covariance must be one of"),
+        ({"consensus": "gossip"}, np.concatenate(GOOD), "consensus must be one of"),
+        ({"consensus": "moments-admm", "network": Network.ring(3)}, GOOD, "set covariance='diagonal'"),
+        ({"shares": "half"}, np.concatenate(GOOD), "shares must be one of"),
+        ({"max_rounds": 0}, np.concatenate(GOOD), "max_rounds"),
+        ({"prior": PcaPrior(mean_location=np.zeros(3))}, np.concatenate(GOOD), r"shape \(12,\)"),
+    ],
+)
+def test_bad_input_is_refused_by_name(settings: dict, shards: object, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        BayesianPCA(**settings).fit(shards)
+
+
+def test_infinities_are_refused() -> None:
+    bad = np.concatenate(GOOD)
+    bad[3, 4] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        BayesianPCA().fit(bad)
+    with pytest.raises(ValueError, match="shard 1 contains infinity"):
+        BayesianPCA(network=Network.ring(2)).fit([GOOD[0], bad])
+
+
+def test_an_all_missing_feature_is_named() -> None:
+    bad = np.concatenate(GOOD)
+    bad[:, 4] = np.nan
+    with pytest.raises(ValueError, match="feature 4 is missing in every sample of every node"):
+        BayesianPCA().fit(bad)
+
+
+def test_a_feature_missing_at_one_node_is_no_problem() -> None:
+    shards = [x.copy() for x in GOOD]
+    shards[1][:, 4] = np.nan
+    model = BayesianPCA(3, network=Network.ring(3), random_state=0).fit(shards)
+    reference = BayesianPCA(3, random_state=0, tol=1e-10).fit(np.concatenate(shards))
+    assert model.posterior_.distance(reference.posterior_) < 1e-6
+
+
+def test_an_all_missing_sample_warns() -> None:
+    holes = np.concatenate(GOOD)
+    holes[5] = np.nan
+    with pytest.warns(UserWarning, match="1 samples have no observed entry"):
+        model = BayesianPCA(3, random_state=0).fit(holes)
+    assert model.converged_
+
+
+def test_a_constant_feature_warns_and_is_its_mean() -> None:
+    flat = np.concatenate(GOOD)
+    flat[:, 2] = 4.0
+    with pytest.warns(UserWarning, match="feature 2 has zero variance"):
+        model = BayesianPCA(3, random_state=0).fit(flat)
+    assert model.mean_[2] == pytest.approx(4.0, abs=0.05)
+
+
+def test_a_graph_that_is_no_network_is_refused() -> None:
+    import networkx as nx
+
+    with pytest.raises(TypeError, match=r"Network\.from_networkx"):
+        BayesianPCA(network=nx.cycle_graph(3)).fit(GOOD)
+
+
+def test_unfinished_runs_warn_with_residuals() -> None:
+    with pytest.warns(ConvergenceWarning, match=r"after 4 rounds: relative change .* disagreement"):
+        model = BayesianPCA(3, network=Network.ring(3), max_rounds=4, random_state=0).fit(GOOD)
+    assert not model.converged_
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-8, 1e8, 1e100])
+def test_extreme_units_do_not_break_it(scale: float) -> None:
+    model = BayesianPCA(3, network=Network.ring(3), random_state=0).fit([scale * x for x in GOOD])
+    assert model.converged_
+    assert np.isfinite(model.components_).all()
+
+
+def test_noise_free_data_converge() -> None:
+    exact = make_low_rank(60, 10, 2, noise=0.0).data
+    model = BayesianPCA(2, network=Network.ring(3), random_state=0).fit(exact)
+    assert model.converged_
+    np.testing.assert_allclose(model.inverse_transform(model.transform(exact)), exact, atol=1e-2)
+
+
+def test_more_features_than_samples() -> None:
+    wide = make_low_rank(24, 80, 2, noise=0.1).data
+    reference = BayesianPCA(2, tol=1e-10, random_state=0).fit(wide)
+    model = BayesianPCA(2, network=Network.ring(3), random_state=0).fit(wide)
+    assert model.posterior_.distance(reference.posterior_) < 1e-6

@@ -1,0 +1,135 @@
+"""The command line, run in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dmfvi.cli import main
+from dmfvi.datasets import make_low_rank, mask_at_random, read_table
+from dmfvi.storage import FILE_NAME, load_posterior
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["dmfvi", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> tuple[Path, np.ndarray, np.ndarray]:
+    truth = make_low_rank(90, 6, 2, noise=0.2).data
+    holes = mask_at_random(truth, 0.2)
+    path = tmp_path / "table.csv"
+    lines = ["a,b,c,d,e,f"] + [",".join("" if np.isnan(v) else repr(float(v)) for v in row) for row in holes]
+    path.write_text("\n".join(lines))
+    return path, holes, truth
+
+
+def test_fit_then_impute(
+    table: tuple[Path, np.ndarray, np.ndarray],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path, holes, truth = table
+    model = tmp_path / "model"
+    code = run(monkeypatch, "fit", str(path), "--components", "2", "--nodes", "3", "--out", str(model))
+    assert code == 0
+    assert "converged" in capsys.readouterr().out
+    filled = tmp_path / "filled.csv"
+    assert run(monkeypatch, "impute", str(path), "--model", str(model), "--out", str(filled), "--std") == 0
+    result = read_table(filled)
+    assert result.columns == list("abcdef")
+    seen = np.isfinite(holes)
+    np.testing.assert_array_equal(result.data[seen], holes[seen])
+    assert np.sqrt(np.mean((result.data - truth)[~seen] ** 2)) < 0.5
+    assert (read_table(filled.with_suffix(".std.csv")).data[~seen] > 0.1).all()
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv"])
+def test_every_format_is_read(suffix: str, tmp_path: Path) -> None:
+    data = mask_at_random(make_low_rank(5, 3, 1).data, 0.3)
+    path = tmp_path / f"table{suffix}"
+    if suffix == ".npy":
+        np.save(path, data)
+    elif suffix == ".npz":
+        np.savez(path, X=data)
+    else:
+        np.savetxt(path, data, delimiter=",")
+    np.testing.assert_allclose(read_table(path).data, data)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a,b\n1,2\n3,red\n", "line 3, column 'b': 'red' is not a number"),
+        ("1,2\n3\n", "line 2: 1 cells, expected 2"),
+        ("", "is empty"),
+        ("a,b\n", "a table needs samples"),
+    ],
+)
+def test_bad_tables_are_refused_and_nothing_is_written(
+    content: str,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(content)
+    assert run(monkeypatch, "fit", str(path), "--out", str(tmp_path / "model")) == 1
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "model").exists()
+
+
+def test_other_problems_end_in_one_line(
+    tmp_path: Path,
+    table: tuple[Path, np.ndarray, np.ndarray],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(monkeypatch, "fit", str(tmp_path / "none.csv")) == 1
+    assert "does not exist" in capsys.readouterr().err
+    assert run(monkeypatch, "fit", str(table[0]), "--components", "9") == 1
+    assert "n_components=9" in capsys.readouterr().err
+    (tmp_path / "x.txt").write_text("1")
+    assert run(monkeypatch, "fit", str(tmp_path / "x.txt")) == 1
+    assert "unknown format" in capsys.readouterr().err
+    assert run(monkeypatch, "impute", str(table[0]), "--model", str(tmp_path)) == 1
+    assert "fit a model there first" in capsys.readouterr().err
+
+
+def test_a_truncated_model_is_refused(
+    table: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "model"
+    run(monkeypatch, "fit", str(table[0]), "--nodes", "2", "--out", str(model))
+    file = model / FILE_NAME
+    whole = file.read_bytes()
+    for cut in (0, 10, len(whole) // 2, len(whole) - 5):
+        file.write_bytes(whole[:cut])
+        with pytest.raises(ValueError, match="truncated or no .npz file"):
+            load_posterior(model)
+    np.savez(file, something=np.zeros(3))
+    with pytest.raises(ValueError, match="is not a dmfvi-pca-posterior file"):
+        load_posterior(model)
+
+
+def test_objects_in_npy_files_are_never_unpickled(tmp_path: Path) -> None:
+    path = tmp_path / "objects.npy"
+    np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match="not a readable .npy"):
+        read_table(path)
+
+
+def test_demo_writes_its_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "demo", "--out", str(tmp_path)) == 0
+    out = capsys.readouterr().out
+    assert "distance to pooled" in out
+    assert (tmp_path / "demo.png").stat().st_size > 10_000
