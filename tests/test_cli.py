@@ -24,7 +24,9 @@ def table(tmp_path: Path) -> tuple[Path, np.ndarray, np.ndarray]:
     truth = make_low_rank(90, 6, 2, noise=0.2).data
     holes = mask_at_random(truth, 0.2)
     path = tmp_path / "table.csv"
-    lines = ["a,b,c,d,e,f"] + [",".join("" if np.isnan(v) else repr(float(v)) for v in row) for row in holes]
+    lines = ["a,b,c,d,e,f"] + [
+        ",".join("" if np.isnan(v) else repr(float(v)) for v in row) for row in holes
+    ]
     path.write_text("\n".join(lines))
     return path, holes, truth
 
@@ -37,11 +39,16 @@ def test_fit_then_impute(
 ) -> None:
     path, holes, truth = table
     model = tmp_path / "model"
-    code = run(monkeypatch, "fit", str(path), "--components", "2", "--nodes", "3", "--out", str(model))
+    code = run(
+        monkeypatch, "fit", str(path), "--components", "2", "--nodes", "3", "--out", str(model)
+    )
     assert code == 0
     assert "converged" in capsys.readouterr().out
     filled = tmp_path / "filled.csv"
-    assert run(monkeypatch, "impute", str(path), "--model", str(model), "--out", str(filled), "--std") == 0
+    assert (
+        run(monkeypatch, "impute", str(path), "--model", str(model), "--out", str(filled), "--std")
+        == 0
+    )
     result = read_table(filled)
     assert result.columns == list("abcdef")
     seen = np.isfinite(holes)
@@ -112,7 +119,7 @@ def test_a_truncated_model_is_refused(
     whole = file.read_bytes()
     for cut in (0, 10, len(whole) // 2, len(whole) - 5):
         file.write_bytes(whole[:cut])
-        with pytest.raises(ValueError, match="truncated or no .npz file"):
+        with pytest.raises(ValueError, match=r"truncated or no \.npz file"):
             load_posterior(model)
     np.savez(file, something=np.zeros(3))
     with pytest.raises(ValueError, match="is not a dmfvi-pca-posterior file"):
@@ -122,7 +129,7 @@ def test_a_truncated_model_is_refused(
 def test_objects_in_npy_files_are_never_unpickled(tmp_path: Path) -> None:
     path = tmp_path / "objects.npy"
     np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match="not a readable .npy"):
+    with pytest.raises(ValueError, match=r"not a readable \.npy"):
         read_table(path)
 
 

@@ -6,10 +6,10 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from helpers import low_rank_shards, uneven_sizes
 
 from dmfvi import BayesianPCA, GammaPrior, Links, Network, PcaPrior
 from dmfvi.consensus import RULES, MomentsADMM
+from helpers import low_rank_shards, uneven_sizes
 
 NATURAL, BOUND = 1e-6, 1e-8
 NETWORKS = [
@@ -80,7 +80,9 @@ def test_from_a_random_start(network: Network, missing: float) -> None:
     )
 
 
-@pytest.mark.parametrize("network", [Network.ring(5), Network.star(6), Network.small_world(16)], ids=str)
+@pytest.mark.parametrize(
+    "network", [Network.ring(5), Network.star(6), Network.small_world(16)], ids=str
+)
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("init", ["spectral", "random"])
 def test_with_thirty_percent_of_the_messages_lost(

@@ -36,9 +36,20 @@ class Network:
         self.labels: list[Any] = labels
         self.name = name
         index = {label: i for i, label in enumerate(labels)}
-        self.graph: nx.Graph = nx.Graph()
-        self.graph.add_nodes_from(range(len(labels)))
-        self.graph.add_edges_from((index[a], index[b]) for a, b in graph.edges)
+        edges = [(index[a], index[b]) for a, b in graph.edges]
+        self.edges: tuple[tuple[int, int], ...] = tuple(sorted((min(e), max(e)) for e in edges))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it is, without the facts worked out from it."""
+        return {"labels": self.labels, "name": self.name, "edges": self.edges}
+
+    @cached_property
+    def graph(self) -> nx.Graph:
+        """As a networkx graph on 0..n-1."""
+        graph = nx.Graph()
+        graph.add_nodes_from(range(len(self.labels)))
+        graph.add_edges_from(self.edges)
+        return graph
 
     # -- topologies -----------------------------------------------------------------
 
@@ -122,12 +133,12 @@ class Network:
     @property
     def n_nodes(self) -> int:
         """Number of nodes V."""
-        return int(self.graph.number_of_nodes())
+        return len(self.labels)
 
     @property
     def n_edges(self) -> int:
         """Number of undirected edges."""
-        return int(self.graph.number_of_edges())
+        return len(self.edges)
 
     def neighbours(self, node: int) -> tuple[int, ...]:
         """The nodes that ``node`` talks to, ascending."""

@@ -21,6 +21,8 @@ from dmfvi.models.base import Model
 NO_STOP = np.iinfo(np.int64).max
 #: a node is calm when its estimated error is this part of tol: neighbours may be worse off
 SAFETY = 0.1
+#: with lost messages one sweep may look calm by chance
+CALM_SWEEPS_WHEN_LATE = 3
 #: assumed contraction per sweep while it cannot be measured, and its cap
 DEFAULT_RATE, MAX_RATE = 0.5, 0.98
 
@@ -65,6 +67,8 @@ class NodeState(NamedTuple):
     change: float = np.inf
     rate: float = DEFAULT_RATE
     calm: bool = False
+    calm_sweeps: int = 0
+    late: bool = False  # a message has been missed at least once
     quiet: int = 0
     stop_at: int = NO_STOP
     done: bool = False
@@ -93,12 +97,12 @@ def step_node(
     rule_state, progress = job.rule.advance(
         state.rule, {j: Incoming(m.round, m.payload) for j, m in inbox.items()}
     )
-    state = state._replace(rule=rule_state, round=state.round + 1)
+    state = state._replace(rule=rule_state, round=state.round + 1, late=state.late or progress.late)
     limited = False
     if progress.ready:
         state, limited = _sweep(job, state, progress)
     elif progress.disagreement > SAFETY * job.tol:
-        state = state._replace(calm=False)
+        state = state._replace(calm=False, calm_sweeps=0)
     state = _agree_to_stop(job, state, inbox)
     return state, NodeReport(progress.ready, limited, progress.disagreement, progress.late)
 
@@ -131,7 +135,7 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
     # steps that shrink by `rate` a sweep are still this far from their limit
     error = change * rate / (1.0 - rate)
     calm = error < SAFETY * job.tol and progress.disagreement < SAFETY * job.tol
-    calm = calm and not absorbed.limited
+    calm_sweeps = state.calm_sweeps + 1 if calm and not absorbed.limited else 0
     own = job.model.local_step(state.shard, absorbed.belief)
     rule_state = job.rule.retarget(state.rule, _target(job, state.place, own))
     state = state._replace(
@@ -141,7 +145,8 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
         sweeps=state.sweeps + 1,
         change=change,
         rate=rate,
-        calm=calm,
+        calm=calm_sweeps >= (CALM_SWEEPS_WHEN_LATE if state.late else 1),
+        calm_sweeps=calm_sweeps,
     )
     return state, absorbed.limited
 

@@ -203,6 +203,10 @@ class BregmanADMM(ConsensusRule):
         # |L lambda| / l_2 bounds the distance to the average, and the change of p is s L lambda
         moved = relative_norm(dual - state.dual, state.belief)
         disagreement = moved / (state.last_step * state.plan.lowest)
+        if state.theirs:  # with lost messages p may stand still while beliefs differ
+            gap = sum((state.belief - theirs for theirs in state.theirs.values()), 0.0 * dual)
+            apart = relative_norm(gap, state.belief) / state.plan.lowest
+            disagreement = max(disagreement, apart)
         # a neighbour that is ahead sets the pace: rounds skipped here count as silent ones
         newest = max([state.round, *state.heard.values()])
         state = state._replace(

@@ -32,6 +32,8 @@ from dmfvi.node import Job
 
 #: accuracy of the sums that fix the units, and of the one that only improves the start
 UNITS_ACCURACY, BASIS_ACCURACY = 1e-9, 1e-3
+#: sweeps from a random start before hyper-parameters are learned
+RANDOM_START_SWEEPS = 15
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,8 @@ def fit_pca(
         deviation = (start.noise_precision * n_observed / shards[0].shape[1]) ** -0.5
         rule = rule.in_units(3.0 * float(deviation))
     prepared = [make_shard(units.apply(data), settings.fit_mean) for data in shards]
-    belief = model.start(start.loadings, start.noise_precision)
+    held = RANDOM_START_SWEEPS if settings.init == "random" else 0
+    belief = model.start(start.loadings, start.noise_precision, held)
     job = Job(model, rule, tol=settings.tol, replicated=settings.replicated)
 
     def posteriors(beliefs: list[Any]) -> list[PcaPosterior]:

@@ -21,7 +21,12 @@ from dmfvi.families import Gamma
 from dmfvi.families.base import FloatArray, log_det, max_step_definite, max_step_positive
 from dmfvi.models.base import Absorbed, Model
 from dmfvi.models.pca_belief import GammaPrior, PcaBelief, PcaPrior
-from dmfvi.models.pca_expansion import ExpansionInput, general_change, rotating_change
+from dmfvi.models.pca_expansion import (
+    ExpansionInput,
+    general_change,
+    located_change,
+    rotating_change,
+)
 from dmfvi.models.pca_shard import Shard, Weights
 from dmfvi.models.pca_statistics import Layout, PcaStatistics
 
@@ -31,8 +36,10 @@ HYPER_STEPS, HYPER_STEPS_PER_ROW = 30, 6
 HYPER_TOLERANCE = 1e-12
 #: part of the way to the domain's edge that a limited step goes
 EDGE_FRACTION = 0.9
+#: prior precision of every column, in standardised units, while hyper-parameters are held
+HELD_PRECISION = 1e-2
 #: shape of the Gamma that stands for a fixed precision
-FIXED_SHAPE = 1e300
+FIXED_SHAPE = 1e15
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,12 @@ class BayesianPcaModel(Model):
 
     # -- the contract -----------------------------------------------------------------
 
-    def start(self, loadings: FloatArray, noise_precision: float) -> PcaBelief:
-        """A belief concentrated at given loadings (D, M), zero mean and a noise level."""
+    def start(self, loadings: FloatArray, noise_precision: float, held: int = 0) -> PcaBelief:
+        """A belief concentrated at given loadings (D, M), zero mean and a noise level.
+
+        ``held`` sweeps pass before alpha and theta are learned: from a poor start ARD would switch
+        columns off before they have found their direction.
+        """
         d, k = self.layout.n_features, self.layout.width
         mean = np.zeros((d, k))
         mean[:, : self.n_latent] = loadings
@@ -72,6 +83,7 @@ class BayesianPcaModel(Model):
             np.eye(k),
             self.covariance == "diagonal",
             self.n_latent,
+            held,
         )
         shapes, rates = self._hyper_posterior(belief)
         hyper = Gamma.from_parameters(shapes, rates)
@@ -124,7 +136,8 @@ class BayesianPcaModel(Model):
             statistics = statistics.in_coordinates(change)
             new = replace(new, gauge=change @ new.gauge)
             new = self._update_rows(new, statistics)
-        return Absorbed(replace(new, global_bound=self._global_bound(new)), limited)
+        new = replace(new, global_bound=self._global_bound(new), held=max(0, belief.held - 1))
+        return Absorbed(new, limited)
 
     def change(self, new: PcaBelief, old: PcaBelief) -> float:
         """Largest relative change of a block: precision, mean times precision, noise."""
@@ -133,9 +146,12 @@ class BayesianPcaModel(Model):
         if new.precision.shape != old.precision.shape:
             return np.inf
         linear, old_linear = _mean_times_precision(new), _mean_times_precision(old)
+        # a mean of zero has no relative error: there a posterior deviation is the unit
+        diagonal = np.diagonal(new.precision, axis1=-2, axis2=-1)
+        units = np.sqrt(linear**2 + diagonal)
         largest = max(
             relative_norm(new.precision - old.precision, new.precision),
-            relative_norm(linear - old_linear, linear),
+            relative_norm(linear - old_linear, units),
         )
         return max(largest, abs(new.noise_precision / old.noise_precision - 1.0))
 
@@ -171,7 +187,7 @@ class BayesianPcaModel(Model):
                 covariance[..., diagonal, diagonal] = 1.0 / precision[..., diagonal, diagonal]
             new = replace(belief, mean=mean, precision=precision, covariance=covariance)
             shapes, rates = self._hyper_posterior(new)
-            updated = shapes / rates
+            updated = np.full_like(precisions, HELD_PRECISION) if belief.held else shapes / rates
             settled = np.max(np.abs(updated - precisions) / updated) < HYPER_TOLERANCE
             precisions = updated
             if settled:
@@ -262,6 +278,8 @@ class BayesianPcaModel(Model):
             turn_stiffness=stiffness,
         )
         if self.prior.component_location is not None:
+            if self.covariance == "full":
+                return located_change(x)
             return general_change(x, rotate=False)
         if self.covariance == "diagonal" and not self.layout.shared_rows:
             return general_change(x, rotate=True)

@@ -90,6 +90,7 @@ class PcaBelief:
     gauge: FloatArray  # (K, K): own coordinates z~' = gauge z~ of the shared ones
     factorised: bool
     n_latent: int
+    held: int = 0  # sweeps for which the hyper-parameters still stay vague
     total: FloatArray | None = None  # the statistics it was made from
     objective: float = float("nan")
     global_bound: float = float("nan")

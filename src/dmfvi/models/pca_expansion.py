@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import expm
+from scipy.optimize import minimize
 
 from dmfvi._numeric import cholesky, inverse, symmetrize
 from dmfvi.families.base import FloatArray
@@ -72,7 +73,7 @@ def rotating_change(x: ExpansionInput) -> FloatArray:
 def general_change(x: ExpansionInput, rotate: bool) -> FloatArray:
     """T from the stationarity condition itself, when there is no closed form.
 
-    For a factorised q(W) with missing entries, and (without rotation) for prior means of W.
+    For a factorised q(W) with missing entries, and (without rotation) with prior means of W.
     """
     m = x.n_latent
     pull = x.prior_precision[:, None] * (x.deviation.T @ x.mean)
@@ -86,6 +87,61 @@ def general_change(x: ExpansionInput, rotate: bool) -> FloatArray:
             return rotating_change(x) if rotate else np.eye(len(x.latent))
     left = cholesky(goal) @ np.asarray(expm(angles)).T
     return _with_shift(x, lambda spread: left @ inverse(cholesky(spread)))
+
+
+def located_change(x: ExpansionInput) -> FloatArray:
+    """T for prior means of W, which leave no rotation free: the bound of (R, b) is climbed from the identity.
+
+    f = -N tr(R^-1 C_b R^-T)/2 + (D - N) log|R| + E[log p(W R, mu + W b)]
+    """
+    m, width, d, count = x.n_latent, len(x.latent), len(x.mean), x.n_samples
+    second = x.mean.T @ x.mean + x.covariance_sum
+    energy, location = second[:m, :m], x.mean[:, :m] - x.deviation[:, :m]
+    cross, constant = x.mean[:, :m].T @ location, (location**2).sum(0)
+    wide = width > m
+    total = x.latent[:m, m] if wide else np.zeros(m)
+    theta = x.prior_precision[m] if wide else 0.0
+    drift = x.deviation[:, m] @ x.mean[:, :m] + x.covariance_sum[m, :m] if wide else np.zeros(m)
+
+    def loss(flat: FloatArray) -> tuple[float, FloatArray]:
+        turn, shift = flat[: m * m].reshape(m, m), flat[m * m :]
+        sign, log_det = np.linalg.slogdet(turn)
+        if sign <= 0:
+            return np.inf, np.zeros_like(flat)
+        back = inverse(turn)
+        mixed = np.outer(total, shift)
+        spread = x.latent[:m, :m] - mixed - mixed.T + count * np.outer(shift, shift)
+        energies = np.sum(turn * (energy @ turn) - 2.0 * turn * cross, axis=0) + constant
+        if x.energy_slope is None:
+            weight = x.prior_precision[:m]
+            prior = -0.5 * weight @ energies
+        else:
+            shape, rate = x.energy_slope[0] + 0.5 * d, x.energy_slope[1] + 0.5 * energies
+            weight = shape / rate
+            prior = -shape * np.log(rate).sum()
+        value = -0.5 * np.sum((back @ spread) * back) + (d - count) * log_det + prior
+        value -= theta * (0.5 * shift @ energy @ shift + shift @ drift)
+        metric = back.T @ back
+        slope = metric @ spread @ back.T + (d - count) * back.T
+        slope -= weight * (energy @ turn - cross)
+        shift_slope = metric @ (total - count * shift) - theta * (energy @ shift + drift)
+        gradient = np.concatenate([slope.ravel(), shift_slope if wide else np.zeros(m)])
+        return -value / count, -gradient / count
+
+    begin = np.concatenate([np.eye(m).ravel(), np.zeros(m)])
+    found = minimize(
+        loss,
+        begin,
+        jac=True,
+        method="L-BFGS-B",
+        options={"gtol": 1e-11, "ftol": 0.0, "maxiter": 200},
+    )
+    turn, shift = found.x[: m * m].reshape(m, m), found.x[m * m :]
+    change = np.eye(width)
+    change[:m, :m] = inverse(turn)
+    if wide:
+        change[:m, m] = -change[:m, :m] @ shift
+    return change
 
 
 def _with_shift(x: ExpansionInput, inverse_of: Callable[[FloatArray], FloatArray]) -> FloatArray:

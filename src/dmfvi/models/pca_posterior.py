@@ -124,12 +124,27 @@ class PcaPosterior:
         return self.with_columns(order, signs)
 
     def distance(self, other: PcaPosterior) -> float:
-        """Largest relative difference of natural parameters, block by block, up to column order and sign."""
+        """Largest relative difference of natural parameters, block by block, up to column order and sign.
+
+        Means near zero are measured against their posterior deviation.
+        """
         mine, theirs = self.aligned_to(other).family(), other.family()
+        linear, half_precision = theirs["rows"].natural
+        diagonal = (
+            -2.0 * half_precision
+            if self.factorised
+            else -2.0 * np.diagonal(half_precision, axis1=-2, axis2=-1)
+        )
+        scales = {"rows": (np.sqrt(linear**2 + diagonal), half_precision)}
         return max(
-            relative_norm(a - b, b)
+            relative_norm(a - b, scale)
             for name in mine
-            for a, b in zip(mine[name].natural, theirs[name].natural, strict=True)
+            for a, b, scale in zip(
+                mine[name].natural,
+                theirs[name].natural,
+                scales.get(name, theirs[name].natural),
+                strict=True,
+            )
         )
 
     # -- predictions --------------------------------------------------------------------
