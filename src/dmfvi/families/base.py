@@ -42,14 +42,20 @@ class Family(ABC):
                     f"received shape {array.shape}"
                 )
             shapes.append(array.shape[: array.ndim - axes])
+        self.batch_shape: tuple[int, ...] = shapes[0]
+        self.natural: tuple[FloatArray, ...] = tuple(arrays)
+        if any(shape != shapes[0] for shape in shapes):
+            self._broadcast(arrays, shapes)
+
+    def _broadcast(self, arrays: list[FloatArray], shapes: list[tuple[int, ...]]) -> None:
         try:
             batch = np.broadcast_shapes(*shapes)
         except ValueError as error:
             raise ValueError(
                 f"{type(self).__name__}: batch shapes {shapes} do not broadcast together"
             ) from error
-        self.batch_shape: tuple[int, ...] = batch
-        self.natural: tuple[FloatArray, ...] = tuple(
+        self.batch_shape = batch
+        self.natural = tuple(
             np.broadcast_to(array, batch + array.shape[array.ndim - axes :])
             for array, axes in zip(arrays, self.event_axes, strict=True)
         )

@@ -31,8 +31,9 @@ from dmfvi.models.pca_shard import Shard, Weights
 from dmfvi.models.pca_statistics import Layout, PcaStatistics
 
 LOG_2PI = float(np.log(2 * np.pi))
-#: alternations of q(W~) and q(alpha), q(theta) on the same statistics
-HYPER_STEPS, HYPER_STEPS_PER_ROW = 30, 6
+#: alternations of q(W~) and q(alpha), q(theta) on the same statistics: at most, at most with one
+#: precision per feature, and before the change of coordinates
+HYPER_STEPS, HYPER_STEPS_PER_ROW, HYPER_STEPS_BEFORE = 30, 6, 2
 HYPER_TOLERANCE = 1e-12
 #: part of the way to the domain's edge that a limited step goes
 EDGE_FRACTION = 0.9
@@ -130,12 +131,13 @@ class BayesianPcaModel(Model):
             total=total,
             objective=shared.bound + belief.global_bound,
         )
-        new = self._update_rows(new, statistics)
+        last = HYPER_STEPS if self.layout.shared_rows else HYPER_STEPS_PER_ROW
+        new = self._update_rows(new, statistics, HYPER_STEPS_BEFORE if self.expansion else last)
         if self.expansion:
             change = self._change_of_coordinates(new, statistics)
             statistics = statistics.in_coordinates(change)
             new = replace(new, gauge=change @ new.gauge)
-            new = self._update_rows(new, statistics)
+            new = self._update_rows(new, statistics, last)
         new = replace(new, global_bound=self._global_bound(new), held=max(0, belief.held - 1))
         return Absorbed(new, limited)
 
@@ -168,13 +170,12 @@ class BayesianPcaModel(Model):
             prior.shape + statistics.half_count, prior.rate + statistics.half_residual
         )
 
-    def _update_rows(self, belief: PcaBelief, statistics: PcaStatistics) -> PcaBelief:
+    def _update_rows(self, belief: PcaBelief, statistics: PcaStatistics, steps: int) -> PcaBelief:
         """q(W~) and its hyper-parameters, alternated on the same statistics until they settle."""
         k = self.layout.width
         location = self._prior_location()
         diagonal = np.arange(k)
         precisions = belief.prior_precision
-        steps = HYPER_STEPS if self.layout.shared_rows else HYPER_STEPS_PER_ROW
         for _ in range(steps):
             precision = statistics.rows.copy()
             precision[..., diagonal, diagonal] += precisions
@@ -342,15 +343,11 @@ class BayesianPcaModel(Model):
         else:
             spread = -log_det(belief.precision)
         bound += 0.5 * float(np.sum(np.broadcast_to(spread, (d,))))
-        for column in range(k):
-            prior = self.prior.components if column < self.n_latent else self.prior.mean
-            precision = belief.prior_precision[column]
-            log_precision = np.log(precision)
-            if isinstance(prior, GammaPrior):
-                q = Gamma(*(natural[column] for natural in belief.hyper.natural))
-                log_precision = q.mean()[0]
-                bound -= float(q.kl(prior.family()))
-            bound += 0.5 * d * log_precision - 0.5 * precision * energies[column]
+        learned, shapes, rates = self._hyper_prior
+        log_precision = belief.hyper.mean()[0]
+        bound += float(np.sum(0.5 * d * log_precision - 0.5 * belief.prior_precision * energies))
+        divergence = belief.hyper.kl(Gamma.from_parameters(shapes, rates))
+        bound -= float(divergence[learned > 0].sum())
         if self.noise == "shared":
             bound -= self._noise_kl(belief.noise)
         return float(bound)

@@ -28,7 +28,7 @@ from dmfvi.families.base import FloatArray
 GENERAL_RANGE = (0.2, 5.0)
 #: beyond this angle a Newton step is not trusted and the columns are diagonalised instead
 MAX_ANGLE = 0.3
-SHIFT_STEPS = 3
+SHIFT_STEPS, SHIFT_ACCURACY = 3, 1e-14
 KAPPA_FLOOR = 1e-3
 
 
@@ -158,12 +158,16 @@ def _with_shift(x: ExpansionInput, inverse_of: Callable[[FloatArray], FloatArray
         theta = x.prior_precision[m]
         energy = (x.mean.T @ x.mean + x.covariance_sum)[:m, :m]
         pull = theta * (x.deviation[:, m] @ x.mean[:, :m]) - x.gamma[m, :m]
+        shift = np.zeros(m)
         for _ in range(SHIFT_STEPS):
+            before = shift
             weight = change_back.T @ change_back
             shift = np.linalg.solve(x.n_samples * weight + theta * energy, weight @ total - pull)
             cross = np.outer(total, shift)
             centred = spread - (cross + cross.T) / x.n_samples + np.outer(shift, shift)
             change_back = inverse_of(centred)
+            if np.abs(shift - before).max() <= SHIFT_ACCURACY * (1.0 + np.abs(shift).max()):
+                break
         change[:m, m] = -change_back @ shift
     change[:m, :m] = change_back
     return change

@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from dmfvi._numeric import relative_norm
 from dmfvi.families import Gamma, MultivariateNormal, Normal, Product
-from dmfvi.families.base import Family, FloatArray, log_det
+from dmfvi.families.base import Family, FloatArray, log_det, unpack_symmetric
 from dmfvi.models.pca_belief import PcaBelief
 from dmfvi.models.pca_shard import MaskedShard, Weights
 from dmfvi.models.pca_start import Units
@@ -161,9 +161,9 @@ class PcaPosterior:
         )
         means, spreads = [], []
         for block in self._chunks(data):
-            z, spread, _ = MaskedShard.of(block - self.location).posterior(weights)
-            means.append(z)
-            spreads.append(spread)
+            q = MaskedShard.of(block - self.location).posterior(weights)
+            means.append(q.mean)
+            spreads.append(unpack_symmetric(q.covariance))
         return np.concatenate(means), np.concatenate(spreads)
 
     def predict(self, data: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dmfvi._numeric import inverse
-from dmfvi.families.base import FloatArray, log_det, pack_symmetric, unpack_symmetric
+from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric
+from dmfvi.kernels.latent import LatentPosteriors, latent_posteriors
 from dmfvi.models.pca_statistics import PcaStatistics
 
 #: compress a complete shard once it has this many times more samples than features
@@ -124,41 +125,36 @@ class MaskedShard:
         mask = np.isfinite(data)
         return cls(np.where(mask, data, 0.0), mask.astype(np.float64), int(mask.sum()))
 
-    def posterior(self, w: Weights) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Means (n, M), covariances (n, M, M) and log|precision| (n,) of q(Z)."""
+    def posterior(self, w: Weights) -> LatentPosteriors:
+        """q(z_n) for every sample, covariances packed."""
         m = w.n_latent
-        mean, covariance = w.mean, w.covariance
-        second = mean[:, :, None] * mean[:, None, :] + covariance
-        packed = pack_symmetric(second[:, :m, :m])
-        precision = unpack_symmetric(w.noise_precision * (self.mask @ packed))
-        precision[:, np.arange(m), np.arange(m)] += 1.0
-        spread = inverse(precision)
-        score = self.filled @ mean[:, :m]
-        if mean.shape[1] > m:
+        second = w.mean[:, :, None] * w.mean[:, None, :] + w.covariance
+        score = self.filled @ w.mean[:, :m]
+        if w.mean.shape[1] > m:
             score -= self.mask @ second[:, :m, m]
-        z = w.noise_precision * np.einsum("nij,nj->ni", spread, score)
-        return np.asarray(z), spread, log_det(precision)
+        packed = self.mask @ pack_symmetric(second[:, :m, :m])
+        return latent_posteriors(packed, score, w.noise_precision)
 
     def moments(self, w: Weights) -> LocalMoments:
         """Expected sums under the new q(Z)."""
         m, width = w.n_latent, w.mean.shape[1]
         n = len(self.filled)
-        z, spread, log_dets = self.posterior(w)
-        extended = np.column_stack([z, np.ones(n)]) if width > m else z
-        wide_spread = np.zeros((n, width, width))
-        wide_spread[:, :m, :m] = spread
-        spread_packed = pack_symmetric(wide_spread)
-        outer_packed = pack_symmetric(extended[:, :, None] * extended[:, None, :])
-        spread_rows = unpack_symmetric(self.mask.T @ spread_packed)
-        rows = spread_rows + unpack_symmetric(self.mask.T @ outer_packed)
+        q = self.posterior(w)
+        extended = np.column_stack([q.mean, np.ones(n)]) if width > m else q.mean
+        first, second = np.triu_indices(width)
+        outer = extended[:, first] * extended[:, second]
+        spread_rows = np.zeros((len(w.mean), width, width))
+        spread_rows[:, :m, :m] = unpack_symmetric(self.mask.T @ q.covariance)
+        rows = spread_rows + unpack_symmetric(self.mask.T @ outer)
         gap = self.filled - self.mask * (extended @ w.mean.T)
         residual = (
             np.vdot(gap, gap)
             + np.einsum("di,dij,dj->", w.mean, spread_rows, w.mean, optimize=True)
             + np.sum(w.covariance * rows)
         )
-        latent = unpack_symmetric((spread_packed + outer_packed).sum(0))
-        kl = 0.5 * (np.trace(latent[:m, :m]) - n * m + log_dets.sum())
+        latent = unpack_symmetric(outer.sum(0))
+        latent[:m, :m] += unpack_symmetric(q.covariance.sum(0))
+        kl = 0.5 * (np.trace(latent[:m, :m]) - n * m + q.log_precision.sum())
         linear = self.filled.T @ extended
         return LocalMoments(rows, linear, latent, self.n_observed, n, float(residual), float(kl))
 

@@ -1,0 +1,56 @@
+"""Numba code of ``latent``; imported only when it is used."""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+
+@njit(parallel=True, cache=True)
+def solve_all(second, score, tau, mean, covariance, logs):  # noqa: PLR0912
+    """Fill mean, covariance and logs, sample by sample."""
+    n, m = score.shape
+    for s in prange(n):
+        low = np.empty((m, m))
+        inv = np.zeros((m, m))
+        at = 0
+        for i in range(m):
+            for j in range(i, m):
+                low[j, i] = tau * second[s, at]
+                at += 1
+            low[i, i] += 1.0
+        total = 0.0
+        for j in range(m):  # Cholesky, in place
+            d = low[j, j]
+            for k in range(j):
+                d -= low[j, k] * low[j, k]
+            d = np.sqrt(d)
+            low[j, j] = d
+            total += np.log(d)
+            for i in range(j + 1, m):
+                v = low[i, j]
+                for k in range(j):
+                    v -= low[i, k] * low[j, k]
+                low[i, j] = v / d
+        logs[s] = 2.0 * total
+        for j in range(m):  # inverse of the triangle
+            inv[j, j] = 1.0 / low[j, j]
+            for i in range(j + 1, m):
+                v = 0.0
+                for k in range(j, i):
+                    v -= low[i, k] * inv[k, j]
+                inv[i, j] = v / low[i, i]
+        for i in range(m):
+            mean[s, i] = 0.0
+        at = 0
+        for i in range(m):  # C = L^-T L^-1
+            for j in range(i, m):
+                v = 0.0
+                for k in range(j, m):
+                    v += inv[k, i] * inv[k, j]
+                covariance[s, at] = v
+                at += 1
+                mean[s, i] += tau * v * score[s, j]
+                if j > i:
+                    mean[s, j] += tau * v * score[s, i]
