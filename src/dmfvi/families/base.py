@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -187,16 +188,23 @@ class Family(ABC):
         return f"{type(self).__name__}(batch_shape={self.batch_shape})"
 
 
+@lru_cache(maxsize=64)
+def upper_triangle(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Row and column indices of the upper triangle, row by row."""
+    rows, columns = np.triu_indices(size)
+    return rows, columns
+
+
 def pack_symmetric(matrix: FloatArray) -> FloatArray:
     """Upper triangle of symmetric matrices (..., p, p) as (..., p(p+1)/2)."""
-    rows, columns = np.triu_indices(matrix.shape[-1])
+    rows, columns = upper_triangle(matrix.shape[-1])
     return np.ascontiguousarray(matrix[..., rows, columns])
 
 
 def unpack_symmetric(packed: FloatArray) -> FloatArray:
     """Inverse of ``pack_symmetric``."""
     p = int((np.sqrt(8 * packed.shape[-1] + 1) - 1) / 2 + 0.5)
-    rows, columns = np.triu_indices(p)
+    rows, columns = upper_triangle(p)
     matrix = np.empty((*packed.shape[:-1], p, p))
     matrix[..., rows, columns] = packed
     matrix[..., columns, rows] = packed

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dmfvi._numeric import inverse
-from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric
+from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric, upper_triangle
 from dmfvi.kernels.latent import LatentPosteriors, latent_posteriors
 from dmfvi.models.pca_statistics import PcaStatistics
 
@@ -141,7 +141,7 @@ class MaskedShard:
         n = len(self.filled)
         q = self.posterior(w)
         extended = np.column_stack([q.mean, np.ones(n)]) if width > m else q.mean
-        first, second = np.triu_indices(width)
+        first, second = upper_triangle(width)
         outer = extended[:, first] * extended[:, second]
         spread_rows = np.zeros((len(w.mean), width, width))
         spread_rows[:, :m, :m] = unpack_symmetric(self.mask.T @ q.covariance)
