@@ -33,7 +33,7 @@ from dmfvi.models.pca_statistics import Layout, PcaStatistics
 LOG_2PI = float(np.log(2 * np.pi))
 #: alternations of q(W~) and q(alpha), q(theta) on the same statistics: at most, at most with one
 #: precision per feature, and before the change of coordinates
-HYPER_STEPS, HYPER_STEPS_PER_ROW, HYPER_STEPS_BEFORE = 30, 6, 2
+HYPER_STEPS, HYPER_STEPS_PER_ROW, HYPER_STEPS_BEFORE = 10, 6, 2
 HYPER_TOLERANCE = 1e-12
 #: part of the way to the domain's edge that a limited step goes
 EDGE_FRACTION = 0.9
