@@ -61,7 +61,9 @@ class Meeting:
             fixed_sweeps=fixed_sweeps,
             replicated=isinstance(rule, Flood),
         )
-        run = self.engine.run(job, self.network, vectors, None, MAX_SUM_ROUNDS)
+        run = self.engine.run(
+            job, self.network, vectors, [None] * self.network.n_nodes, MAX_SUM_ROUNDS
+        )
         self.n_rounds += run.n_rounds
         self.rounds.append(run.n_rounds)
         return list(run.beliefs)

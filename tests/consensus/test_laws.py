@@ -51,7 +51,9 @@ def targets(n: int, seed: int = 0) -> list[np.ndarray]:
 
 def agree(rule: ConsensusRule, network: Network, links: Links | None = None, tol: float = 1e-9):
     vectors = targets(network.n_nodes)
-    run = LocalEngine(links).run(Job(Average(), rule, tol=tol), network, vectors, None, 20_000)
+    run = LocalEngine(links).run(
+        Job(Average(), rule, tol=tol), network, vectors, [None] * len(vectors), 20_000
+    )
     return run, np.sum(vectors, axis=0)
 
 

@@ -67,11 +67,11 @@ class LocalEngine:
         job: Job,
         network: Network,
         shards: Sequence[Any],
-        belief: Any,
+        beliefs: Sequence[Any],
         max_rounds: int,
         observer: Observer | None = None,
     ) -> Run:
-        """All rounds until every node has stopped, or ``max_rounds``."""
+        """All rounds from one belief per node until every node has stopped, or ``max_rounds``."""
         if not self.links.reliable and not job.rule.tolerates_loss:
             raise ValueError(
                 f"consensus {job.rule.name!r} needs reliable links, received {self.links}: "
@@ -83,7 +83,9 @@ class LocalEngine:
         # threads over nodes and threads inside BLAS would fight for the same cores
         with pool or nullcontext(), threadpool_limits(1) if pool else nullcontext():
             each: Callable[..., Any] = pool.map if pool else map
-            nodes = list(each(lambda p: start_node(job, p, shards[p.node], belief), places))
+            nodes = list(
+                each(lambda p: start_node(job, p, shards[p.node], beliefs[p.node]), places)
+            )
             post = _PostOffice(network, self.links, job.rule.collective)
             post.send([message_of(job, node) for node in nodes], 0)
             run = Run([node.belief for node in nodes])

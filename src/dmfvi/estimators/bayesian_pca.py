@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -23,7 +25,13 @@ from dmfvi.consensus import (
 )
 from dmfvi.engines.links import Links
 from dmfvi.engines.local import LocalEngine, RoundRecord
-from dmfvi.estimators.pca_fit import PcaFit, PcaSettings, PosteriorObserver, fit_pca
+from dmfvi.estimators.pca_fit import (
+    PcaFit,
+    PcaSettings,
+    PosteriorObserver,
+    continue_pca,
+    fit_pca,
+)
 from dmfvi.estimators.validation import (
     check_choice,
     check_observed,
@@ -142,35 +150,38 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def fit(self, X: Any, y: Any = None, *, observer: PosteriorObserver | None = None) -> Self:
         """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node."""
-        shards, network = self._shards(X)
+        shards, network = self._shards(X, first=True)
         self._check_parameters(shards[0].shape[1])
         check_observed(shards, getattr(self, "feature_names_in_", None))
-        rule = self._rule(shards[0].shape[1])
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        settings = PcaSettings(
-            n_components=int(self.n_components),
-            fit_mean=self.fit_mean,
-            covariance=self.covariance,
-            noise=self.noise,
-            prior=self.prior,
-            init=self.init,
-            replicated=self.shares == "replicated",
-            tol=self.tol,
-            max_rounds=int(self.max_rounds),
-        )
-        engine = LocalEngine(self.links, self.n_jobs)
-        label = "pooled fit" if network.n_nodes == 1 else network.name
-        with live_rounds(label, self.tol, settings.max_rounds, self.verbose > 0) as show:
+        rng = np.random.default_rng(seed)
+        rule, engine, settings = self._rule(shards[0].shape[1]), self._engine(), self._settings()
+        with self._watching(network, observer) as watch:
+            fit = fit_pca(shards, network, rule, engine, settings, rng, watch)
+        return self._keep(fit)
 
-            def watch(record: RoundRecord, posteriors: Any) -> bool | None:
-                show(record)
-                return observer(record, posteriors) if observer is not None else None
+    def partial_fit(self, X: Any, y: Any = None, *, forgetting: float = 1.0) -> Self:
+        """Learn from one more batch; the posterior so far is its prior.
 
-            fit = fit_pca(
-                shards, network, rule, engine, settings, np.random.default_rng(seed), watch
+        X as for ``fit``, or a list in which some nodes have no rows in this batch. ``forgetting`` in
+        (0, 1] tempers what earlier batches said. The first batch is fitted as by ``fit``.
+        """
+        if not hasattr(self, "_fit"):
+            return self.fit(X)
+        if not 0 < forgetting <= 1:
+            raise ValueError(f"forgetting must lie in (0, 1], received {forgetting!r}")
+        if self.consensus == MomentsADMM.name or isinstance(self.consensus, MomentsADMM):
+            raise ValueError(
+                "partial_fit needs statistics that can be carried over: "
+                "use consensus='bregman-admm' instead of 'moments-admm'"
             )
-        self._keep(fit)
-        return self
+        shards, network = self._shards(X, first=False)
+        rule, engine, settings = self._rule(shards[0].shape[1]), self._engine(), self._settings()
+        with self._watching(network, None) as watch:
+            fit = continue_pca(
+                self._fit, shards, network, rule, engine, settings, forgetting, watch
+            )
+        return self._keep(fit)
 
     # -- predictions ----------------------------------------------------------------------
 
@@ -227,7 +238,37 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     # -- helpers --------------------------------------------------------------------------
 
-    def _shards(self, X: Any) -> tuple[list[FloatArray], Network]:
+    def _settings(self) -> PcaSettings:
+        return PcaSettings(
+            n_components=int(self.n_components),
+            fit_mean=self.fit_mean,
+            covariance=self.covariance,
+            noise=self.noise,
+            prior=self.prior,
+            init=self.init,
+            replicated=self.shares == "replicated",
+            tol=self.tol,
+            max_rounds=int(self.max_rounds),
+        )
+
+    def _engine(self) -> LocalEngine:
+        return LocalEngine(self.links, self.n_jobs)
+
+    @contextmanager
+    def _watching(
+        self, network: Network, observer: PosteriorObserver | None
+    ) -> Iterator[PosteriorObserver]:
+        """An observer that shows progress and passes records on."""
+        label = "pooled fit" if network.n_nodes == 1 else network.name
+        with live_rounds(label, self.tol, int(self.max_rounds), self.verbose > 0) as show:
+
+            def watch(record: RoundRecord, posteriors: Any) -> bool | None:
+                show(record)
+                return observer(record, posteriors) if observer is not None else None
+
+            yield watch
+
+    def _shards(self, X: Any, first: bool) -> tuple[list[FloatArray], Network]:
         network = self.network if self.network is not None else Network.complete(1)
         if not isinstance(network, Network):
             raise TypeError(
@@ -235,16 +276,27 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 "wrap a graph with Network.from_networkx"
             )
         if is_shard_list(X):
-            shards = check_shards(X)
-            validate_data(self, X[0], ensure_all_finite="allow-nan", dtype=np.float64)
+            shards = check_shards(X, allow_empty=not first)
+            if first:
+                validate_data(self, X[0], ensure_all_finite="allow-nan", dtype=np.float64)
+            elif shards[0].shape[1] != self.n_features_in_:
+                raise ValueError(
+                    f"X has {shards[0].shape[1]} features, but {type(self).__name__} is expecting "
+                    f"{self.n_features_in_} features as input"
+                )
             if self.network is None:
                 return [np.concatenate(shards)], network
             check_one_shard_per_node(shards, network)
             return shards, network
         data = validate_data(
-            self, X, ensure_all_finite="allow-nan", dtype=np.float64, ensure_min_samples=2
+            self,
+            X,
+            ensure_all_finite="allow-nan",
+            dtype=np.float64,
+            ensure_min_samples=2 if first else 1,
+            reset=first,
         )
-        return split_evenly(data, network), network
+        return split_evenly(data, network, allow_empty=not first), network
 
     def _check_parameters(self, n_features: int) -> None:
         m = self.n_components
@@ -299,7 +351,8 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             return MomentsADMM(n_scalars, self.penalty, self.rounds_per_sweep)
         return admm
 
-    def _keep(self, fit: PcaFit) -> None:
+    def _keep(self, fit: PcaFit) -> Self:
+        self._fit = fit
         posterior = fit.posteriors[0]
         history = fit.run.history
         self.posterior_: PcaPosterior = posterior
@@ -337,6 +390,7 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 ConvergenceWarning,
                 stacklevel=3,
             )
+        return self
 
     def _checked(self, X: ArrayLike) -> FloatArray:
         check_is_fitted(self)

@@ -13,12 +13,13 @@ from dmfvi.consensus import ConsensusRule, MomentsADMM
 from dmfvi.engines.local import LocalEngine, Observer, RoundRecord, Run
 from dmfvi.families.base import FloatArray
 from dmfvi.models.pca import BayesianPcaModel
-from dmfvi.models.pca_belief import PcaPrior
+from dmfvi.models.pca_belief import PcaBelief, PcaPrior
 from dmfvi.models.pca_factorised import FactorisedPcaModel
 from dmfvi.models.pca_posterior import PcaPosterior
 from dmfvi.models.pca_shard import make_shard
 from dmfvi.models.pca_start import (
     PcaStart,
+    Units,
     count_vector,
     random_basis,
     read_basis,
@@ -27,6 +28,7 @@ from dmfvi.models.pca_start import (
     spread_vector,
 )
 from dmfvi.models.pca_statistics import Layout
+from dmfvi.models.pca_stream import carry, widen
 from dmfvi.network import Network
 from dmfvi.node import Job
 
@@ -60,6 +62,8 @@ class PcaFit:
     run: Run
     start_rounds: int
     log_scale_term: float  # add to a standardised bound to get the bound of the data
+    model: BayesianPcaModel
+    units: Units
 
     @property
     def lower_bound(self) -> float:
@@ -103,23 +107,77 @@ def fit_pca(
         # a coordinate's posterior variance is about 1 / (tau x samples that observe it)
         deviation = (start.noise_precision * n_observed / shards[0].shape[1]) ** -0.5
         rule = rule.in_units(3.0 * float(deviation))
-    prepared = [make_shard(units.apply(data), settings.fit_mean) for data in shards]
     held = RANDOM_START_SWEEPS if settings.init == "random" else 0
     belief = model.start(start.loadings, start.noise_precision, held)
-    job = Job(model, rule, tol=settings.tol, replicated=settings.replicated)
+    log_scale_term = -n_observed * float(np.log(units.scale))
+    beliefs = [belief] * network.n_nodes
+    task = _Task(shards, beliefs, model, units, log_scale_term)
+    return _run(task, network, rule, engine, settings, meeting, observer)
+
+
+def continue_pca(
+    previous: PcaFit,
+    shards: Sequence[FloatArray],
+    network: Network,
+    rule: ConsensusRule,
+    engine: LocalEngine,
+    settings: PcaSettings,
+    forgetting: float = 1.0,
+    observer: PosteriorObserver | None = None,
+) -> PcaFit:
+    """Streaming variational Bayes: what earlier batches said is the prior of this one.
+
+    Each node carries 1/V of the agreed statistics, tempered by ``forgetting``; the local variables of
+    earlier batches are not visited again.
+    """
+    meeting = Meeting(network, engine, rule.collective)
+    missing = meeting.sum([np.array([float(np.isnan(x).sum())]) for x in shards], BASIS_ACCURACY)
+    observed = meeting.sum([np.array([float(np.isfinite(x).sum())]) for x in shards])
+    model, beliefs = previous.model, previous.run.beliefs
+    if model.layout.shared_rows and missing[0][0] > 0.5:
+        model, beliefs = widen(model, beliefs)
+    carried = [carry(model, belief, network.n_nodes, forgetting) for belief in beliefs]
+    added = -float(observed[0][0]) * float(np.log(previous.units.scale))
+    task = _Task(
+        shards, carried, model, previous.units, forgetting * previous.log_scale_term + added
+    )
+    return _run(task, network, rule, engine, settings, meeting, observer)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Data and start of one run."""
+
+    shards: Sequence[FloatArray]
+    beliefs: list[PcaBelief]
+    model: BayesianPcaModel
+    units: Units
+    log_scale_term: float
+
+
+def _run(
+    task: _Task,
+    network: Network,
+    rule: ConsensusRule,
+    engine: LocalEngine,
+    settings: PcaSettings,
+    meeting: Meeting,
+    observer: PosteriorObserver | None,
+) -> PcaFit:
+    prepared = [make_shard(task.units.apply(data), settings.fit_mean) for data in task.shards]
+    job = Job(task.model, rule, tol=settings.tol, replicated=settings.replicated)
+    sort = task.model.prior.component_location is None
 
     def posteriors(beliefs: list[Any]) -> list[PcaPosterior]:
-        if prior is not None and prior.component_location is not None:
-            return [PcaPosterior.of(b, units, sort=False) for b in beliefs]
-        made = [PcaPosterior.of(b, units) for b in beliefs]
-        return [made[0], *(p.aligned_to(made[0]) for p in made[1:])]
+        made = [PcaPosterior.of(b, task.units, sort) for b in beliefs]
+        return [made[0], *(p.aligned_to(made[0]) for p in made[1:])] if sort else made
 
     watch: Observer | None = None
     if observer is not None:
         watch = lambda record, beliefs: observer(record, lambda: posteriors(beliefs))  # noqa: E731
-    run = engine.run(job, network, prepared, belief, settings.max_rounds, watch)
+    run = engine.run(job, network, prepared, task.beliefs, settings.max_rounds, watch)
     return PcaFit(
-        posteriors(run.beliefs), run, meeting.n_rounds, -n_observed * float(np.log(units.scale))
+        posteriors(run.beliefs), run, meeting.n_rounds, task.log_scale_term, task.model, task.units
     )
 
 

@@ -22,18 +22,22 @@ def is_shard_list(data: Any) -> bool:
     )
 
 
-def check_shards(parts: Sequence[Any]) -> list[FloatArray]:
+def check_shards(parts: Sequence[Any], allow_empty: bool = False) -> list[FloatArray]:
     """One float array per node, all with the same number of columns."""
     shards = []
     for i, part in enumerate(parts):
-        if np.shape(part)[0] == 0:
+        if np.shape(part)[0] == 0 and not allow_empty:
             raise ValueError(
                 f"shard {i} is empty (shape {np.shape(part)}): "
                 "give every node at least one sample, or leave the node out of the network"
             )
         shards.append(
             check_array(
-                part, dtype=np.float64, ensure_all_finite="allow-nan", input_name=f"shard {i}"
+                part,
+                dtype=np.float64,
+                ensure_all_finite="allow-nan",
+                ensure_min_samples=0 if allow_empty else 1,
+                input_name=f"shard {i}",
             )
         )
     widths = [shard.shape[1] for shard in shards]
@@ -45,9 +49,9 @@ def check_shards(parts: Sequence[Any]) -> list[FloatArray]:
     return shards
 
 
-def split_evenly(data: FloatArray, network: Network) -> list[FloatArray]:
+def split_evenly(data: FloatArray, network: Network, allow_empty: bool = False) -> list[FloatArray]:
     """Contiguous, nearly equal shards."""
-    if len(data) < network.n_nodes:
+    if len(data) < network.n_nodes and not allow_empty:
         raise ValueError(
             f"{len(data)} samples cannot be split over {network.n_nodes} nodes: "
             "use a smaller network or more samples"

@@ -113,7 +113,8 @@ class BayesianPcaModel(Model):
         statistics = moments.weighted(belief.noise_precision, bound)
         if self.expansion:
             statistics = statistics.in_coordinates(inverse(belief.gauge))
-        return statistics.pack(self.layout)
+        packed = statistics.pack(self.layout)
+        return packed if belief.carried is None else packed + belief.carried
 
     def absorb(self, total: FloatArray, own: FloatArray, belief: PcaBelief) -> Absorbed:
         inside = self._inside_domain(total, belief)
@@ -129,6 +130,7 @@ class BayesianPcaModel(Model):
             belief,
             noise=self._noise_posterior(noise_source),
             total=total,
+            own_noise=own[-4:-2],
             objective=shared.bound + belief.global_bound,
         )
         last = HYPER_STEPS if self.layout.shared_rows else HYPER_STEPS_PER_ROW

@@ -92,6 +92,8 @@ class PcaBelief:
     n_latent: int
     held: int = 0  # sweeps for which the hyper-parameters still stay vague
     total: FloatArray | None = None  # the statistics it was made from
+    own_noise: FloatArray | None = None  # this node's own (n_obs/2, residual/2)
+    carried: FloatArray | None = None  # this node's share of what earlier batches said
     objective: float = float("nan")
     global_bound: float = float("nan")
 
