@@ -33,8 +33,9 @@ class Meeting:
         self, vectors: Sequence[FloatArray], accuracy: float = SUM_ACCURACY
     ) -> list[FloatArray]:
         """Every node's estimate of the sum of all vectors."""
-        rule: ConsensusRule = AllReduce() if self.collective else BregmanADMM(damping=accuracy)
-        reliable = self.collective or self.engine.links.reliable
+        alone = self.collective or self.network.n_nodes == 1
+        rule: ConsensusRule = AllReduce() if alone else BregmanADMM(damping=accuracy)
+        reliable = alone or self.engine.links.reliable
         return self._run(rule, vectors, 1 if reliable else None, accuracy)
 
     def broadcast(self, vector: FloatArray) -> list[FloatArray]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import low_rank_shards
 from scipy.linalg import subspace_angles
 
 from dmfvi import BayesianPCA, Network
 from dmfvi.datasets import make_low_rank, mask_at_random
+from helpers import low_rank_shards
 
 
 def batches(missing: float = 0.0, sizes: tuple[int, ...] = (60, 40, 50)) -> list[np.ndarray]:

@@ -107,3 +107,14 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     """A parameter that must be one of a few words."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {list(choices)}, received {value!r}")
+
+
+def check_n_components(n_components: Any, n_features: int) -> None:
+    """A whole number from 1 to the number of features."""
+    if not isinstance(n_components, int | np.integer) or n_components < 1:
+        raise ValueError(f"n_components must be a positive integer, received {n_components!r}")
+    if n_components > n_features:
+        raise ValueError(
+            f"n_components={n_components} is larger than n_features={n_features}: "
+            f"choose at most {n_features}"
+        )

@@ -17,6 +17,8 @@ from dmfvi.models.pca_start import Units
 
 #: samples handled at once where memory grows with samples x features x components
 CHUNK_ENTRIES = 4_000_000
+#: shape of the Gamma that stands for a known noise precision
+POINT_SHAPE = 1e15
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,7 @@ class PcaPosterior:
         """
         d, k = belief.mean.shape
         m = belief.n_latent
-        mean = units.scale * belief.mean
-        if k > m:
-            mean[:, m] += units.shift
+        mean = in_data_units(belief.mean, units, m)
         covariance = units.scale**2 * np.broadcast_to(belief.covariance, (d, k, k))
         posterior = cls(
             mean,
@@ -56,12 +56,31 @@ class PcaPosterior:
             m,
             belief.factorised,
         )
-        if not sort:
-            return posterior
-        strength = np.argsort(-(mean[:, :m] ** 2).sum(0), kind="stable")
-        largest = np.abs(mean[:, :m]).argmax(0)
-        signs = np.where(mean[largest, np.arange(m)] < 0, -1.0, 1.0)
-        return posterior.with_columns(strength, signs[strength])
+        return posterior.sorted() if sort else posterior
+
+    @classmethod
+    def point(
+        cls, mean: FloatArray, noise_precision: float, n_latent: int, units: Units
+    ) -> PcaPosterior:
+        """A point estimate in standardised units: no uncertainty of W~ and tau."""
+        d, k = mean.shape
+        return cls(
+            in_data_units(mean, units, n_latent),
+            np.zeros((d, k, k)),
+            POINT_SHAPE,
+            POINT_SHAPE / noise_precision * units.scale**2,
+            np.full(k, np.nan),
+            n_latent,
+            False,
+        ).sorted()
+
+    def sorted(self) -> PcaPosterior:
+        """Columns by strength, the largest loading of each positive."""
+        m = self.n_latent
+        strength = np.argsort(-(self.loadings**2).sum(0), kind="stable")
+        largest = np.abs(self.loadings).argmax(0)
+        signs = np.where(self.mean[largest, np.arange(m)] < 0, -1.0, 1.0)
+        return self.with_columns(strength, signs[strength])
 
     # -- parameters ---------------------------------------------------------------------
 
@@ -89,6 +108,8 @@ class PcaPosterior:
 
     def family(self) -> Product:
         """The same as named exponential families, in natural parameters."""
+        if not self.covariance.any():
+            raise ValueError("a point estimate is no distribution: it has no natural parameters")
         rows: Family
         if self.factorised:
             rows = Normal.from_parameters(
@@ -227,3 +248,11 @@ class PcaPosterior:
     def _chunks(self, data: FloatArray) -> list[FloatArray]:
         step = max(1, CHUNK_ENTRIES // (len(self.mean) + self.n_latent**2))
         return [data[a : a + step] for a in range(0, max(len(data), 1), step)]
+
+
+def in_data_units(mean: FloatArray, units: Units, n_latent: int) -> FloatArray:
+    """W = scale W', mu = shift + scale mu'."""
+    scaled = units.scale * mean
+    if mean.shape[1] > n_latent:
+        scaled[:, n_latent] += units.shift
+    return scaled

@@ -1,0 +1,115 @@
+"""Probabilistic PCA by maximum likelihood (Tipping & Bishop 1999), pooled and distributed (D-PPCA).
+
+    x_n = W z_n + mu + noise,  z_n ~ N(0, I),  noise precision a
+
+EM with missing entries: the E-step is that of Bayesian PCA with certain loadings. The M-step of D-PPCA
+for node i with |B| neighbours, dual (L, g, b) and penalty eta, sums over the observers of each feature:
+
+    w_d (a sum E[zz'] + 2 eta |B| I) = a sum (x_nd - mu_d) E[z]' - 2 L_d + eta sum_j (W_i + W_j)_d
+    mu_d (N_d a + 2 eta |B|) = a sum (x_nd - w_d . E[z]) - 2 g_d + eta sum_j (mu_i + mu_j)_d
+    2 eta |B| a^2 + (S/2 + 2 b - eta sum_j (a_i + a_j)) a - n_obs/2 = 0, its positive root
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dmfvi._numeric import relative_norm
+from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric
+from dmfvi.models.base import Absorbed, Model
+from dmfvi.models.pca_shard import LocalMoments, Shard, Weights
+
+
+class PpcaBelief(NamedTuple):
+    """A point estimate: W~ (D, K) and the noise precision; and the log-likelihood it was found from."""
+
+    mean: FloatArray
+    noise_precision: float
+    objective: float = float("nan")
+
+    def pack(self) -> FloatArray:
+        """One flat vector, the noise precision last."""
+        return np.append(self.mean.ravel(), self.noise_precision)
+
+
+@dataclass(frozen=True)
+class PpcaModel(Model):
+    """Maximum likelihood PPCA; statistics are plain sums, weighted by the node's own precision."""
+
+    n_features: int
+    n_latent: int
+    width: int
+
+    def unpack(self, vector: FloatArray) -> PpcaBelief:
+        """Inverse of ``PpcaBelief.pack``."""
+        return PpcaBelief(vector[:-1].reshape(self.n_features, self.width), float(vector[-1]))
+
+    def local_step(self, shard: Shard, belief: PpcaBelief) -> FloatArray:
+        certain = np.zeros((self.width, self.width))
+        weights = Weights(belief.mean, certain, belief.noise_precision, self.n_latent)
+        m = shard.moments(weights)
+        rows = np.broadcast_to(m.rows, (self.n_features, self.width, self.width))
+        bound = 0.5 * m.n_observed * np.log(belief.noise_precision / (2 * np.pi))
+        bound -= 0.5 * belief.noise_precision * m.residual + m.latent_kl
+        return np.concatenate(
+            [pack_symmetric(rows).ravel(), m.linear.ravel(), [m.n_observed, m.residual, bound]]
+        )
+
+    def moments(self, statistics: FloatArray) -> LocalMoments:
+        """The sums of ``local_step``, unpacked."""
+        d, k = self.n_features, self.width
+        n_rows = d * k * (k + 1) // 2
+        rows = unpack_symmetric(statistics[:n_rows].reshape(d, -1))
+        linear = statistics[n_rows : n_rows + d * k].reshape(d, k)
+        n_observed, residual, bound = statistics[-3:]
+        return LocalMoments(rows, linear, np.eye(k), round(float(n_observed)), 0, residual, bound)
+
+    def absorb(self, total: FloatArray, own: FloatArray, belief: PpcaBelief) -> Absorbed:
+        """``total`` is the agreed parameter vector; ``own`` this node's statistics."""
+        new = self.unpack(total)
+        return Absorbed(new._replace(objective=float(own[-1])), False)
+
+    def change(self, new: PpcaBelief, old: PpcaBelief) -> float:
+        return relative_norm(new.pack() - old.pack(), new.pack())
+
+    def objective(self, belief: PpcaBelief) -> float:
+        return belief.objective
+
+    def solve(
+        self,
+        statistics: FloatArray,
+        own: FloatArray,
+        dual: FloatArray,
+        pull: FloatArray,
+        eta: float,
+        degree: int,
+    ) -> FloatArray:
+        """The M-step of the module's docstring; with no neighbour it is plain EM's."""
+        s, m = self.moments(statistics), self.n_latent
+        here, duals, pulls = self.unpack(own), self.unpack(dual), self.unpack(pull)
+        a = here.noise_precision
+        mean = here.mean.copy()
+        stiff = 2.0 * eta * degree
+        gram = a * s.rows[:, :m, :m] + stiff * np.eye(m)
+        right = a * s.linear[:, :m] - 2.0 * duals.mean[:, :m] + eta * pulls.mean[:, :m]
+        if self.width > m:
+            right -= a * here.mean[:, m:] * s.rows[:, :m, m]
+        mean[:, :m] = np.linalg.solve(gram, right[..., None])[..., 0]
+        if self.width > m:
+            # plain EM uses the new W; with neighbours all right-hand sides are of the last round
+            loadings = here.mean[:, :m] if degree else mean[:, :m]
+            explained = np.einsum("dk,dk->d", loadings, s.rows[:, :m, m])
+            right_mean = a * (s.linear[:, m] - explained) - 2.0 * duals.mean[:, m]
+            mean[:, m] = (right_mean + eta * pulls.mean[:, m]) / (a * s.rows[:, m, m] + stiff)
+        middle = 0.5 * s.residual + 2.0 * duals.noise_precision - eta * pulls.noise_precision
+        if degree:
+            root = np.sqrt(middle**2 + 4.0 * stiff * 0.5 * s.n_observed)
+            precision = (
+                s.n_observed / (middle + root) if middle > 0 else (root - middle) / (2.0 * stiff)
+            )
+        else:
+            precision = s.n_observed / max(s.residual, np.finfo(float).tiny)
+        return np.append(mean.ravel(), precision)
