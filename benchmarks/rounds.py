@@ -1,4 +1,4 @@
-"""Message rounds until every node is within 1e-6 of the pooled posterior (algorithm.md, section 3)."""
+"""Message rounds until every node is within 1e-6 of the pooled posterior (docs/mathematics.md)."""
 
 from __future__ import annotations
 

@@ -110,6 +110,105 @@ def test_other_problems_end_in_one_line(
     assert "fit a model there first" in capsys.readouterr().err
 
 
+def fit_small(table: Path, model: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
+    return run(monkeypatch, "fit", str(table), "--nodes", "2", "--out", str(model), *more)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a;b\n1;2\n", "is separated by ;: use commas"),
+        (",a,b\n0,1,2\n1,2,3\n", "column 1 has no name"),
+        ("a,a\n1,2\n2,1\n", "columns ['a'] occur more than once"),
+        ("speed [m/s],b\n1,2\nx,3\n", "column 'speed [m/s]': 'x' is not a number"),
+        ("[/red],b\n1,2\nx,3\n", "column '[/red]'"),
+        ("a,b\n1,inf\n2,3\n", "sample 1, column 'b' is infinite"),
+        ("a,b\n1,\n2,\n", "no value in column 'b'"),
+    ],
+)
+def test_messages_name_the_place(
+    content: str,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(content)
+    assert fit_small(path, tmp_path / "model", monkeypatch) == 1
+    assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_header_of_numbers_can_be_declared(tmp_path: Path) -> None:
+    path = tmp_path / "years.csv"
+    path.write_text("2000,2001\n1,2\n3,4\n")
+    assert read_table(path).data.shape == (3, 2)
+    assert read_table(path, header=True).columns == ["2000", "2001"]
+
+
+def test_columns_are_matched_by_name(
+    table: tuple[Path, np.ndarray, np.ndarray],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path, holes, _ = table
+    model = tmp_path / "model"
+    assert fit_small(path, model, monkeypatch) == 0
+    lines = [line.split(",") for line in path.read_text().splitlines()]
+    turned = tmp_path / "turned.csv"
+    turned.write_text("\n".join(",".join(reversed(line)) for line in lines))
+    assert (
+        run(
+            monkeypatch,
+            "impute",
+            str(turned),
+            "--model",
+            str(model),
+            "--out",
+            str(tmp_path / "o.npy"),
+        )
+        == 0
+    )
+    filled = np.load(tmp_path / "o.npy")
+    np.testing.assert_array_equal(filled[np.isfinite(holes)], holes[np.isfinite(holes)])
+    turned.write_text(path.read_text().replace("a,b", "z,b", 1))
+    capsys.readouterr()
+    assert run(monkeypatch, "impute", str(turned), "--model", str(model)) == 1
+    assert "lacks columns ['a'] and has unknown columns ['z']" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
+def test_the_input_is_not_overwritten(
+    table: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, model = table[0], tmp_path / "model"
+    before = path.read_text()
+    assert fit_small(path, model, monkeypatch) == 0
+    for out in (path, tmp_path, tmp_path / "x.txt"):
+        assert run(monkeypatch, "impute", str(path), "--model", str(model), "--out", str(out)) == 1
+    assert path.read_text() == before
+
+
+def test_an_unfinished_fit_ends_with_status_two(
+    table: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fit_small(table[0], tmp_path / "model", monkeypatch, "--max-rounds", "3") == 2
+    assert not load_posterior(tmp_path / "model").converged
+
+
+def test_broken_archives_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", X=np.eye(50))
+    whole = (tmp_path / "t.npz").read_bytes()
+    (tmp_path / "t.npz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"not a readable \.npz table"):
+        read_table(tmp_path / "t.npz")
+    np.save(tmp_path / "t.npy", np.eye(3))
+    with pytest.raises(ValueError, match="is no model"):
+        load_posterior(tmp_path / "t.npy")
+
+
 def test_a_truncated_model_is_refused(
     table: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

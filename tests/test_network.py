@@ -63,7 +63,7 @@ def test_directed_empty_and_looped_graphs_are_refused() -> None:
         Network.from_networkx(nx.Graph())
     with pytest.raises(ValueError, match="self-loops"):
         Network.from_edges([(0, 1), (1, 1)])
-    with pytest.raises(ValueError, match="at least 1 node"):
+    with pytest.raises(ValueError, match="whole number of nodes, at least 1"):
         Network.ring(0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ class Meeting:
     engine: Any
     collective: bool = False  # anyone may talk to anyone
     n_rounds: int = 0
-    rounds: list[int] = field(default_factory=list)
+    bytes_sent: int = 0
 
     def sum(
         self, vectors: Sequence[FloatArray], accuracy: float = SUM_ACCURACY
@@ -65,6 +65,11 @@ class Meeting:
         run = self.engine.run(
             job, self.network, vectors, [None] * self.network.n_nodes, MAX_SUM_ROUNDS
         )
+        if not run.converged:
+            raise RuntimeError(
+                f"the nodes did not agree on a sum within {MAX_SUM_ROUNDS} rounds "
+                f"(disagreement {run.history[-1].disagreement:.1e}): the links are too bad"
+            )
         self.n_rounds += run.n_rounds
-        self.rounds.append(run.n_rounds)
+        self.bytes_sent += sum(record.bytes_sent for record in run.history)
         return list(run.beliefs)

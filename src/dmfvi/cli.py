@@ -12,13 +12,14 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi import __version__
 from dmfvi.datasets.tables import Table, read_table
 from dmfvi.estimators import BayesianPCA
 from dmfvi.network import Network
-from dmfvi.storage import load_posterior, save_posterior
+from dmfvi.storage import SavedPosterior, load_posterior, save_posterior
 
 app = typer.Typer(
     add_completion=False,
@@ -80,18 +81,26 @@ def demo(
         ("rounds", f"{result.rounds} (+ {result.start_rounds} for the start)"),
         ("within 1e-6 of pooled after", f"{result.rounds_to_1e6} rounds"),
         ("disagreement at the end", f"{result.disagreement:.1e}"),
-        ("bound, relative to pooled", f"{result.bound_gap:.1e}"),
+        ("evidence lower bound, relative to pooled", f"{result.bound_gap:.1e}"),
         (f"coverage of {LEVEL:.0%} intervals", f"{result.coverage:.1%}"),
-        ("sent by all cameras", f"{result.kilobytes:.0f} kB of posterior parameters, no data"),
+        ("sent by all cameras", f"{result.kilobytes:.0f} kB of statistics, no data"),
         ("figure", str(result.figure)),
     ):
         summary.add_row(name, value)
     console.print(summary)
 
 
+Header = Annotated[
+    bool | None,
+    typer.Option("--header/--no-header", help="Whether a .csv begins with names; default: look."),
+]
+
+
 @app.command()
 def fit(
-    data: Annotated[Path, typer.Argument(help=".npy, .npz or .csv; an empty cell is missing.")],
+    data: Annotated[
+        Path, typer.Argument(help=".npy, .npz or .csv; missing: an empty cell, NA, NaN, null or ?.")
+    ],
     components: Annotated[int, typer.Option(help="Latent dimensions.")] = 2,
     nodes: Annotated[int, typer.Option(help="Nodes the rows are split over; 1 is pooled.")] = 5,
     topology: Annotated[Topology, typer.Option(help="Who talks to whom.")] = Topology.ring,
@@ -100,24 +109,32 @@ def fit(
     tol: Annotated[float, typer.Option(help="Relative accuracy of the posterior.")] = 1e-6,
     max_rounds: Annotated[int, typer.Option(help="Message rounds at most.")] = 5000,
     seed: Annotated[int, typer.Option(help="Seed of the start.")] = 0,
+    header: Header = None,
 ) -> None:
-    """Fit Bayesian PCA to a table, split evenly over the nodes of a network."""
-    table = read_table(data)
-    maker = getattr(Network, topology.value.replace("-", "_"))
-    network = maker(nodes) if nodes > 1 else None
+    """Fit Bayesian PCA to a table, split evenly over the nodes of a network.
+
+    Ends with status 2 when the nodes have not converged; the model is saved all the same.
+    """
     if nodes < 1:
         raise ValueError(f"--nodes must be at least 1, received {nodes}")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file: give a directory")
+    table = read_table(data, header)
+    _check_cells(table, data)
+    maker = getattr(Network, topology.value.replace("-", "_"))
     model = BayesianPCA(
         components,
-        network=network,
+        network=maker(nodes) if nodes > 1 else None,
         covariance=covariance.value,
         tol=tol,
         max_rounds=max_rounds,
         random_state=seed,
         verbose=1,
     ).fit(table.data)
-    path = save_posterior(model.posterior_, out, table.columns)
+    path = save_posterior(model.posterior_, out, table.columns, model.converged_)
     console.print(_summary(model, table, path))
+    if not model.converged_:
+        raise typer.Exit(2)
 
 
 @app.command()
@@ -125,33 +142,30 @@ def impute(
     data: Annotated[Path, typer.Argument(help="Table with missing entries.")],
     model: Annotated[Path, typer.Option(help="Directory that dmfvi fit wrote.")],
     out: Annotated[
-        Path | None, typer.Option(help="CSV to write; default: beside the data.")
+        Path | None, typer.Option(help=".csv or .npy to write; default: beside the data.")
     ] = None,
-    std: Annotated[bool, typer.Option(help="Also write standard deviations (.std.csv).")] = False,
+    std: Annotated[bool, typer.Option(help="Also write standard deviations (.std).")] = False,
+    header: Header = None,
 ) -> None:
     """Fill the missing entries of a table with their predictive means."""
-    posterior, columns = load_posterior(model)
-    table = read_table(data)
-    if table.data.shape[1] != len(posterior.mean):
-        raise ValueError(
-            f"{data} has {table.data.shape[1]} columns, the model has {len(posterior.mean)} features"
-        )
-    if columns and table.columns and columns != table.columns:
-        raise ValueError(
-            f"columns of {data} {table.columns[:5]} differ from the model's {columns[:5]}: "
-            "bring them into the same order"
-        )
-    if np.isinf(table.data).any():
-        raise ValueError(f"{data} holds infinities: leave unknown cells empty")
-    mean, variance = posterior.predict(table.data)
-    missing = np.isnan(table.data)
+    saved = load_posterior(model)
+    if not saved.converged:
+        print(f"warning: the model in {model} had not converged", file=sys.stderr)
+    table = _in_order(read_table(data, header), saved, data)
+    _check_cells(table, data, allow_empty=True)
     target = out if out is not None else data.with_name(f"{data.stem}.imputed.csv")
-    _write_csv(target, np.where(missing, mean, table.data), table.columns)
-    console.print(f"{int(missing.sum())} of {missing.size} entries filled: {target}")
+    if target.suffix not in (".csv", ".npy") or target.is_dir():
+        raise ValueError(f"--out {target} must be a .csv or .npy file")
+    if target.resolve() == data.resolve():
+        raise ValueError(f"--out {target} is the input: what was missing would be lost")
+    mean, variance = saved.posterior.predict(table.data)
+    missing = np.isnan(table.data)
     if std:
-        deviations = target.with_suffix(".std.csv")
-        _write_csv(deviations, np.where(missing, np.sqrt(variance), 0.0), table.columns)
-        console.print(f"standard deviations: {deviations}")
+        deviations = target.with_suffix(f".std{target.suffix}")
+        _write(deviations, np.where(missing, np.sqrt(variance), 0.0), table.columns)
+        console.print(f"standard deviations: {escape(str(deviations))}")
+    _write(target, np.where(missing, mean, table.data), table.columns)
+    console.print(f"{int(missing.sum())} of {missing.size} entries filled: {escape(str(target))}")
 
 
 @app.command()
@@ -179,22 +193,65 @@ def _summary(model: BayesianPCA, table: Table, path: Path) -> RichTable:
         ("lower bound", f"{model.lower_bound_:.6g}"),
         ("noise deviation", f"{noise:.4g}"),
         ("component deviations", " ".join(f"{v:.3g}" for v in np.sqrt(model.explained_variance_))),
-        ("saved", str(path)),
+        ("saved", escape(str(path))),
     ]
     for name, value in rows:
         summary.add_row(name, value)
     return summary
 
 
-def _write_csv(path: Path, data: np.ndarray, columns: list[str] | None) -> None:
+def _check_cells(table: Table, file: Path, allow_empty: bool = False) -> None:
+    """Refuse infinities and columns without any value, by name."""
+
+    def name(column: int) -> str:
+        return repr(table.columns[column]) if table.columns else str(column + 1)
+
+    infinite = np.argwhere(np.isinf(table.data))
+    if len(infinite):
+        row, column = infinite[0]
+        raise ValueError(
+            f"{file}, sample {row + 1}, column {name(column)} is infinite: leave unknown cells empty"
+        )
+    unseen = np.flatnonzero(~np.isfinite(table.data).any(0))
+    if len(unseen) and not allow_empty:
+        shown = ", ".join(name(column) for column in unseen[:5])
+        raise ValueError(f"{file}: no value in column {shown}: drop it")
+
+
+def _in_order(table: Table, saved: SavedPosterior, file: Path) -> Table:
+    """The table with its columns in the model's order."""
+    width = len(saved.posterior.mean)
+    if saved.columns and table.columns:
+        lacking = [c for c in saved.columns if c not in table.columns]
+        extra = [c for c in table.columns if c not in saved.columns]
+        if lacking or extra:
+            raise ValueError(
+                f"{file} lacks columns {lacking[:5]} and has unknown columns {extra[:5]}: "
+                "give it the columns that the model was fitted to"
+            )
+        order = [table.columns.index(c) for c in saved.columns]
+        return Table(table.data[:, order], saved.columns)
+    if table.data.shape[1] != width:
+        raise ValueError(
+            f"{file} has {table.data.shape[1]} columns, the model has {width} features"
+        )
+    return table
+
+
+def _write(path: Path, data: np.ndarray, columns: list[str] | None) -> None:
+    """Write a .csv or .npy file, whole or not at all."""
     temporary = path.with_name(path.name + ".part")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with temporary.open("w", newline="", encoding="utf-8") as handle:
-            writer = csv.writer(handle)
-            if columns is not None:
-                writer.writerow(columns)
-            writer.writerows([[repr(float(v)) for v in row] for row in data])
+        if path.suffix == ".npy":
+            with temporary.open("wb") as binary:
+                np.save(binary, data)
+        else:
+            with temporary.open("w", newline="", encoding="utf-8") as handle:
+                writer = csv.writer(handle)
+                if columns is not None:
+                    writer.writerow(columns)
+                writer.writerows([[repr(float(v)) for v in row] for row in data])
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -209,5 +266,5 @@ def main() -> None:
     try:
         app()
     except (ValueError, OSError, TypeError) as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False)
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
         sys.exit(1)

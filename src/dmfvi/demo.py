@@ -95,7 +95,7 @@ def run_demo(out: Path, *, seed: int = 0, verbose: int = 1) -> DemoResult:
         cameras.n_start_rounds_,
         next((r for r, d in distances if d < 1e-6), None),
         float(history["disagreement"][-1]),
-        float(history["bytes_sent"].sum()) / 1024,
+        float(history["bytes_sent"].sum() + cameras.n_start_bytes_) / 1024,
         abs(cameras.lower_bound_ / pooled.lower_bound_ - 1.0),
         coverage,
         figure,

@@ -118,14 +118,14 @@ class Network:
 
     @classmethod
     def from_edges(cls, edges: Iterable[tuple[Any, Any]]) -> Network:
-        """From pairs of node labels."""
+        """From pairs of node labels; the i-th shard belongs to the i-th label in sorted order."""
         graph = nx.Graph()
         graph.add_edges_from(edges)
         return cls(graph)
 
     @classmethod
     def from_networkx(cls, graph: nx.Graph) -> Network:
-        """From any undirected networkx graph."""
+        """From any undirected networkx graph; shards follow the sorted labels (``labels``)."""
         return cls(graph)
 
     # -- facts ------------------------------------------------------------------------
@@ -210,7 +210,9 @@ class Network:
 
 def _count(n_nodes: int) -> int:
     if int(n_nodes) != n_nodes or n_nodes < 1:
-        raise ValueError(f"a network needs at least 1 node, received {n_nodes!r}")
+        raise ValueError(
+            f"a network needs a whole number of nodes, at least 1, received {n_nodes!r}"
+        )
     return int(n_nodes)
 
 

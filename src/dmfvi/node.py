@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,6 +71,7 @@ class NodeState(NamedTuple):
     calm_sweeps: int = 0
     late: bool = False  # a message has been missed at least once
     quiet: int = 0
+    others_quiet: Mapping[int, int] = MappingProxyType({})  # as last heard; silence is not calm
     stop_at: int = NO_STOP
     done: bool = False
 
@@ -156,9 +158,12 @@ def _agree_to_stop(job: Job, state: NodeState, inbox: Mapping[int, Message]) -> 
         return state._replace(done=state.sweeps >= job.fixed_sweeps)
     if job.rule.collective:  # all nodes hold the same estimate: all are calm together
         return state._replace(done=state.calm)
-    heard = [m.quiet for m in inbox.values()]
+    others = dict(state.others_quiet) | {j: m.quiet for j, m in inbox.items()}
+    heard = [others.get(j, 0) for j in state.place.neighbours]
     quiet = 1 + min([state.quiet, *heard]) if state.calm else 0
     stop_at = min([state.stop_at, *(m.stop_at for m in inbox.values())])
     if stop_at == NO_STOP and quiet > state.place.diameter:
         stop_at = state.round + state.place.diameter
-    return state._replace(quiet=quiet, stop_at=stop_at, done=state.round >= stop_at)
+    return state._replace(
+        quiet=quiet, others_quiet=others, stop_at=stop_at, done=state.round >= stop_at
+    )

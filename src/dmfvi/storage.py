@@ -6,7 +6,7 @@ import os
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,16 +27,23 @@ ARRAYS = (
 
 
 def save_posterior(
-    posterior: PcaPosterior, directory: str | Path, columns: list[str] | None = None
+    posterior: PcaPosterior,
+    directory: str | Path,
+    columns: list[str] | None = None,
+    converged: bool = True,
 ) -> Path:
     """Write ``posterior.npz`` into a directory; an interrupted write leaves nothing behind."""
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {name: getattr(posterior, name) for name in ARRAYS}
     content |= {"format": FORMAT, "version": VERSION, "columns": np.array(columns or [], dtype=str)}
+    content["converged"] = converged
     target = folder / FILE_NAME
     handle, temporary = tempfile.mkstemp(dir=folder, suffix=".part")
     try:
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)  # a temporary file is private, a model need not be
         with os.fdopen(handle, "wb") as file:
             np.savez_compressed(file, **content)
         os.replace(temporary, target)
@@ -46,12 +53,22 @@ def save_posterior(
     return target
 
 
-def load_posterior(directory: str | Path) -> tuple[PcaPosterior, list[str] | None]:
+class SavedPosterior(NamedTuple):
+    """What a model file holds."""
+
+    posterior: PcaPosterior
+    columns: list[str] | None
+    converged: bool
+
+
+def load_posterior(directory: str | Path) -> SavedPosterior:
     """Read what ``save_posterior`` wrote; a torn or foreign file is refused with the reason."""
     path = Path(directory)
     file = path / FILE_NAME if path.is_dir() else path
     if not file.exists():
         raise FileNotFoundError(f"{file} does not exist: fit a model there first")
+    if file.suffix != ".npz":
+        raise ValueError(f"{file} is no model: give the directory that dmfvi fit wrote")
     try:
         with np.load(file, allow_pickle=False) as archive:
             content = {name: archive[name] for name in archive.files}
@@ -78,4 +95,4 @@ def load_posterior(directory: str | Path) -> tuple[PcaPosterior, list[str] | Non
         bool(content["factorised"]),
     )
     columns = [str(name) for name in content.get("columns", [])]
-    return posterior, columns or None
+    return SavedPosterior(posterior, columns or None, bool(content.get("converged", True)))

@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dmfvi import BayesianPCA, Network, PcaPrior
+from dmfvi import BayesianPCA, Links, Network, PcaPrior
 from dmfvi.datasets import make_low_rank, mask_at_random
 from helpers import low_rank_shards
 
@@ -173,10 +173,14 @@ GOOD = low_rank_shards([10, 12, 11])
             np.concatenate(GOOD),
             "n_components=13 is larger than n_features=12",
         ),
-        ({"n_components": 0}, np.concatenate(GOOD), "n_components must be a positive integer"),
+        (
+            {"n_components": 0},
+            np.concatenate(GOOD),
+            "n_components must be a whole number of at least 1",
+        ),
         ({"penalty": -1.0}, np.concatenate(GOOD), "penalty must be"),
         ({"penalty": 0}, np.concatenate(GOOD), "penalty must be"),
-        ({"rounds_per_sweep": 0}, np.concatenate(GOOD), "rounds must be"),
+        ({"rounds_per_sweep": 0}, np.concatenate(GOOD), "rounds_per_sweep must be a whole number"),
         ({"tol": 0.0}, np.concatenate(GOOD), "tol must be positive"),
         ({"covariance": "spherical"}, np.concatenate(GOOD), "covariance must be one of"),
         ({"consensus": "gossip"}, np.concatenate(GOOD), "consensus must be one of"),
@@ -207,7 +211,7 @@ def test_infinities_are_refused() -> None:
 def test_an_all_missing_feature_is_named() -> None:
     bad = np.concatenate(GOOD)
     bad[:, 4] = np.nan
-    with pytest.raises(ValueError, match="feature 4 is missing in every sample of every node"):
+    with pytest.raises(ValueError, match="nobody has observed feature 4"):
         BayesianPCA().fit(bad)
 
 
@@ -222,7 +226,7 @@ def test_a_feature_missing_at_one_node_is_no_problem() -> None:
 def test_an_all_missing_sample_warns() -> None:
     holes = np.concatenate(GOOD)
     holes[5] = np.nan
-    with pytest.warns(UserWarning, match="1 samples have no observed entry"):
+    with pytest.warns(UserWarning, match="samples without any observed entry: 1"):
         model = BayesianPCA(3, random_state=0).fit(holes)
     assert model.converged_
 
@@ -230,7 +234,7 @@ def test_an_all_missing_sample_warns() -> None:
 def test_a_constant_feature_warns_and_is_its_mean() -> None:
     flat = np.concatenate(GOOD)
     flat[:, 2] = 4.0
-    with pytest.warns(UserWarning, match="feature 2 has zero variance"):
+    with pytest.warns(UserWarning, match="zero variance in feature 2"):
         model = BayesianPCA(3, random_state=0).fit(flat)
     assert model.mean_[2] == pytest.approx(4.0, abs=0.05)
 
@@ -267,3 +271,88 @@ def test_more_features_than_samples() -> None:
     reference = BayesianPCA(2, tol=1e-10, random_state=0).fit(wide)
     model = BayesianPCA(2, network=Network.ring(3), random_state=0).fit(wide)
     assert model.posterior_.distance(reference.posterior_) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"prior": {"noise": 1}}, TypeError, "prior must be dmfvi.PcaPrior"),
+        ({"links": {"loss": 0.3}}, TypeError, "links must be dmfvi.Links"),
+        ({"links": Links(loss=0.3)}, ValueError, "links are for a network"),
+        ({"noise": "per_node"}, ValueError, "needs nodes"),
+        (
+            {"prior": PcaPrior(component_location=np.eye(12, 2)), "covariance": "diagonal"},
+            ValueError,
+            "needs covariance='full'",
+        ),
+        ({"penalty": np.inf}, ValueError, "penalty must be"),
+        ({"tol": "x"}, ValueError, "tol must be positive"),
+        ({"max_rounds": 2.7}, ValueError, "max_rounds must be a whole number"),
+        ({"n_components": True}, ValueError, "n_components must be a whole number"),
+        (
+            {"network": Network.ring(3), "links": Links(pauses={9: [(1, 2)]})},
+            ValueError,
+            r"nodes \[9\]",
+        ),
+    ],
+)
+def test_settings_of_the_wrong_kind_are_named(settings: dict, error: type, words: str) -> None:
+    with pytest.raises(error, match=words):
+        BayesianPCA(**settings).fit(np.concatenate(GOOD))
+    with pytest.raises(ValueError, match="list of \\(first, last\\) rounds"):
+        Links(pauses={1: (10, 40)})  # type: ignore[dict-item]
+
+
+def test_masked_arrays_are_missing_data() -> None:
+    holes = mask_at_random(np.concatenate(GOOD), 0.2)
+    masked = np.ma.masked_array(np.nan_to_num(holes, nan=-999.0), np.isnan(holes))
+    a = BayesianPCA(2, random_state=0).fit(holes)
+    b = BayesianPCA(2, random_state=0).fit(masked)
+    np.testing.assert_array_equal(a.mean_, b.mean_)
+    np.testing.assert_array_equal(a.impute(holes), b.impute(masked))
+
+
+def test_named_columns_must_match_between_shards() -> None:
+    class Frame(np.ndarray):
+        """An array with columns, as far as the check looks."""
+
+        columns: list[str]
+
+    frames = []
+    for i, part in enumerate(GOOD):
+        frame = part.view(Frame)
+        frame.columns = list("abcdefghijkl") if i != 1 else list("bacdefghijkl")
+        frames.append(frame)
+    with pytest.raises(
+        ValueError, match=r"shard 1 has columns \['b', 'a'\] where shard 0 has \['a', 'b'\]"
+    ):
+        BayesianPCA(2, network=Network.ring(3)).fit(frames)
+
+
+def test_shard_lists_are_stacked_by_predictions() -> None:
+    model = BayesianPCA(2, network=Network.ring(3), random_state=0)
+    z = model.fit_transform(GOOD)
+    np.testing.assert_array_equal(z, model.transform(np.concatenate(GOOD)))
+
+
+def test_unfitted_models_say_so() -> None:
+    from sklearn.exceptions import NotFittedError
+
+    for name in ("transform", "impute", "score_samples"):
+        with pytest.raises(NotFittedError):
+            getattr(BayesianPCA(), name)(GOOD[0])
+
+
+def test_intervals_of_a_noisy_node_use_its_own_noise() -> None:
+    rng = np.random.default_rng(0)
+    loadings = rng.normal(size=(2, 8))
+    truth = [
+        rng.normal(size=(150, 2)) @ loadings + s * rng.normal(size=(150, 8)) for s in (0.1, 2.0)
+    ]
+    holes = [mask_at_random(x, 0.2, seed=i) for i, x in enumerate(truth)]
+    model = BayesianPCA(2, network=Network.chain(2), noise="per_node", random_state=0).fit(holes)
+    low, high = model.at_node(1).impute_interval(holes[1], 0.9)
+    gone = np.isnan(holes[1])
+    assert 0.84 < ((low <= truth[1]) & (truth[1] <= high))[gone].mean() < 0.95
+    with pytest.raises(ValueError, match="node must be below 2"):
+        model.at_node(2)

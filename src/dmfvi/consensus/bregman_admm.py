@@ -2,12 +2,12 @@
 
 Node i's part of the objective, as a function of the mean parameters mu, is
 V F_i(mu) = -<t_i, mu> + A*(mu). With KL penalties and the dual taken in natural coordinates every
-step is closed-form for every exponential family (algorithm.md, section 3):
+step is closed-form for every exponential family (docs/mathematics.md):
 
     edge-anchored    lambda_i <- (t_i - p_i + c sum_j rho_ij) / (1 + c d_i),  rho_ij = (lambda_i + lambda_j)/2
     self-anchored    lambda_i <- (t_i - p_i + (g - 1) lambda_i) / g
 
-and p_i = sum_j (S_i - S_j), with S_i <- S_i + s lambda_i (section 4). The first penalises
+and p_i = sum_j (S_i - S_j), with S_i <- S_i + s lambda_i . The first penalises
 KL(q_i || edge mean), the second KL(q_i || own last belief), as generalised Bregman ADMM allows.
 
 ``penalty="auto"`` runs the self-anchored form with weights g_m and dual steps s_m that change
@@ -177,7 +177,9 @@ class BregmanADMM(ConsensusRule):
         relaxation: float = 1.0,
         damping: float = DEFAULT_DAMPING,
     ) -> None:
-        if penalty != "auto" and not (isinstance(penalty, Real) and penalty > 0):
+        if penalty != "auto" and not (
+            isinstance(penalty, Real) and not isinstance(penalty, bool) and 0 < penalty < np.inf
+        ):
             raise ValueError(f"penalty must be 'auto' or a positive number, received {penalty!r}")
         if rounds != "auto" and not (int(rounds) == rounds and rounds >= 1):
             raise ValueError(f"rounds must be 'auto' or a positive integer, received {rounds!r}")
@@ -203,10 +205,8 @@ class BregmanADMM(ConsensusRule):
         # |L lambda| / l_2 bounds the distance to the average, and the change of p is s L lambda
         moved = relative_norm(dual - state.dual, state.belief)
         disagreement = moved / (state.last_step * state.plan.lowest)
-        if state.theirs:  # with lost messages p may stand still while beliefs differ
-            gap = sum((state.belief - theirs for theirs in state.theirs.values()), 0.0 * dual)
-            apart = relative_norm(gap, state.belief) / state.plan.lowest
-            disagreement = max(disagreement, apart)
+        if not state.steady or max(lags, default=0) > 0:
+            disagreement = max(disagreement, _apart(state))
         # a neighbour that is ahead sets the pace: rounds skipped here count as silent ones
         newest = max([state.round, *state.heard.values()])
         state = state._replace(
@@ -251,6 +251,17 @@ class BregmanADMM(ConsensusRule):
 
 
 # -- the two steps ----------------------------------------------------------------------
+
+
+def _apart(state: AdmmState) -> float:
+    """Distance from the neighbours' beliefs as last heard; infinite while one was never heard.
+
+    With lost messages the dual may stand still while beliefs differ: silence is not agreement.
+    """
+    if any(j not in state.theirs for j in state.place.neighbours):
+        return np.inf
+    gap = sum((state.belief - other for other in state.theirs.values()), 0.0 * state.belief)
+    return relative_norm(gap, state.belief) / state.plan.lowest
 
 
 def _step_self(state: AdmmState) -> AdmmState:
@@ -312,7 +323,7 @@ def _receive(state: AdmmState, inbox: Mapping[int, Incoming]) -> AdmmState:
 
 
 def edge_penalty(place: Place, penalty: float | str) -> float:
-    """c = 2/sqrt(l_2 l_max) for "auto" (algorithm.md, section 3)."""
+    """c = 2/sqrt(l_2 l_max) for "auto" (docs/mathematics.md)."""
     if penalty != "auto":
         return float(penalty)
     values = place.eigenvalues

@@ -1,4 +1,4 @@
-"""MomentsADMM: the paper's appendix form, corrected (algorithm.md, section 6).
+"""MomentsADMM: the paper's appendix form, corrected (docs/mathematics.md).
 
 Means and variances of scalar Gaussians q = N(m, v) are constrained apart, with KL(rho || q_i) in the
 node step and KL(q_i || rho) in the edge step. With the local objective a v/2 + a m^2/2 - b m - log(v)/2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,15 +21,23 @@ class Table(NamedTuple):
     columns: list[str] | None
 
 
-def read_table(path: str | Path) -> Table:
-    """Read a table; anything that is not one is refused with the place where it fails."""
+def read_table(path: str | Path, header: bool | None = None) -> Table:
+    """Read a table; anything that is not one is refused with the place where it fails.
+
+    ``header`` says whether the first line of a .csv names the columns; None: it does if it is not
+    all numbers. Empty cells and NA, NaN, null, none, ? are missing.
+    """
     file = Path(path)
     if not file.exists():
         raise FileNotFoundError(f"{file} does not exist")
-    readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv}
-    if file.suffix.lower() not in readers:
-        raise ValueError(f"{file}: unknown format {file.suffix!r}, use one of {sorted(readers)}")
-    table = readers[file.suffix.lower()](file)
+    readers = {".npy": _read_npy, ".npz": _read_npz}
+    known = sorted([*readers, ".csv"])
+    if file.suffix.lower() not in known:
+        raise ValueError(f"{file}: unknown format {file.suffix!r}, use one of {known}")
+    if file.suffix.lower() == ".csv":
+        table = _read_csv(file, header)
+    else:
+        table = readers[file.suffix.lower()](file)
     if table.data.ndim != 2 or table.data.size == 0:
         raise ValueError(
             f"{file} holds an array of shape {table.data.shape}: "
@@ -52,7 +61,7 @@ def _read_npz(file: Path) -> Table:
             if name is None:
                 raise ValueError(f"holds {names}: keep one array, or name the table 'X'")
             return Table(_numbers(archive[name], file), None)
-    except (ValueError, EOFError, OSError, KeyError) as error:
+    except (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile) as error:
         raise ValueError(f"{file} is not a readable .npz table: {error}") from error
 
 
@@ -62,15 +71,27 @@ def _numbers(array: np.ndarray, file: Path) -> FloatArray:
     return array.astype(np.float64)
 
 
-def _read_csv(file: Path) -> Table:
-    with file.open(newline="", encoding="utf-8-sig") as handle:
-        rows = [(number, row) for number, row in enumerate(csv.reader(handle), 1) if row]
+def _read_csv(file: Path, header: bool | None) -> Table:
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as handle:
+            rows = [(number, row) for number, row in enumerate(csv.reader(handle), 1) if row]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8 text ({error.reason}): save it as UTF-8") from error
     if not rows:
         raise ValueError(f"{file} is empty")
     columns = None
-    if not all(_is_number(cell) for cell in rows[0][1]):
+    if len(rows[0][1]) == 1 and (";" in rows[0][1][0] or "\t" in rows[0][1][0]):
+        raise ValueError(
+            f"{file} is separated by {';' if ';' in rows[0][1][0] else 'tabs'}: use commas"
+        )
+    if header is None:
+        header = not all(_is_number(cell) for cell in rows[0][1])
+    if header:
         columns = [cell.strip() for cell in rows[0][1]]
+        _check_names(columns, file)
         rows = rows[1:]
+    if not rows:
+        return Table(np.empty((0, 0)), columns)
     width = len(columns) if columns is not None else len(rows[0][1])
     data = np.empty((len(rows), width))
     for at, (line, row) in enumerate(rows):
@@ -85,6 +106,18 @@ def _read_csv(file: Path) -> Table:
                 )
             data[at, column] = np.nan if cell.strip().lower() in MISSING_WORDS else float(cell)
     return Table(data, columns)
+
+
+def _check_names(columns: list[str], file: Path) -> None:
+    empty = [i + 1 for i, name in enumerate(columns) if not name]
+    if empty:
+        raise ValueError(
+            f"{file}: column {empty[0]} has no name; if it is a row index, drop it "
+            "(pandas: to_csv(index=False)), else name it"
+        )
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    if twice:
+        raise ValueError(f"{file}: columns {twice[:5]} occur more than once, rename them")
 
 
 def _is_number(cell: str) -> bool:

@@ -14,7 +14,8 @@ class Links:
 
     loss: probability that a message is lost, the same for every message or by (sender, receiver).
     delay: messages take 0..delay extra rounds, uniformly; they may overtake each other.
-    pauses: node -> [(first round, last round), ...] in which it neither steps nor sends.
+    pauses: node -> [(first round, last round), ...] in which it neither steps nor sends, counted
+        from the beginning of the fit, its start included.
     """
 
     loss: float | Mapping[tuple[int, int], float] = 0.0
@@ -31,6 +32,21 @@ class Links:
             raise ValueError(
                 f"delay must be a whole number of rounds >= 0, received {self.delay!r}"
             )
+        for node, spans in self.pauses.items():
+            if not all(np.ndim(span) == 1 and len(span) == 2 for span in spans):
+                raise ValueError(
+                    f"pauses of node {node} must be a list of (first, last) rounds, "
+                    f"received {spans!r}: write {{{node}: [(10, 40)]}}"
+                )
+
+    def check_nodes(self, n_nodes: int) -> None:
+        """Refuse nodes and links that the network does not have."""
+        named = set(self.pauses)
+        if isinstance(self.loss, Mapping):
+            named |= {node for link in self.loss for node in link}
+        unknown = sorted(node for node in named if node not in range(n_nodes))
+        if unknown:
+            raise ValueError(f"links name nodes {unknown}, the network has 0..{n_nodes - 1}")
 
     @property
     def reliable(self) -> bool:

@@ -61,6 +61,9 @@ class LocalEngine:
     def __init__(self, links: Links | None = None, n_jobs: int | None = None) -> None:
         self.links = links or Links()
         self.n_jobs = n_jobs
+        # one stream of luck and one clock for all runs of a fit: the start's and the model's
+        self.rng = np.random.default_rng(self.links.seed)
+        self.clock = 0
 
     def run(
         self,
@@ -77,6 +80,7 @@ class LocalEngine:
                 f"consensus {job.rule.name!r} needs reliable links, received {self.links}: "
                 "use consensus='bregman-admm'"
             )
+        self.links.check_nodes(network.n_nodes)
         places = [Place.of(network, i) for i in range(network.n_nodes)]
         workers = _workers(self.n_jobs, len(shards))
         pool = ThreadPoolExecutor(workers) if workers > 1 else None
@@ -86,7 +90,7 @@ class LocalEngine:
             nodes = list(
                 each(lambda p: start_node(job, p, shards[p.node], beliefs[p.node]), places)
             )
-            post = _PostOffice(network, self.links, job.rule.collective)
+            post = _PostOffice(network, self.links, job.rule.collective, self.rng)
             post.send([message_of(job, node) for node in nodes], 0)
             run = Run([node.belief for node in nodes])
             for number in range(1, max_rounds + 1):
@@ -110,19 +114,18 @@ class LocalEngine:
         each: Callable[..., Any],
     ) -> tuple[list[NodeState], list[NodeReport | None]]:
         inboxes = post.deliver(number)
+        self.clock += 1
+        paused = [self.links.paused(node.place.node, self.clock) for node in nodes]
 
         def act(node: NodeState) -> tuple[NodeState, NodeReport | None]:
             # a node that has stopped only repeats its last message
-            if node.done or self.links.paused(node.place.node, number):
+            if node.done or paused[node.place.node]:
                 return node, None
             return step_node(job, node, inboxes[node.place.node])
 
         stepped = list(each(act, nodes))
         post.send(
-            [
-                None if self.links.paused(node.place.node, number) else message_of(job, node)
-                for node, _ in stepped
-            ],
+            [None if paused[node.place.node] else message_of(job, node) for node, _ in stepped],
             number,
         )
         return [node for node, _ in stepped], [report for _, report in stepped]
@@ -131,12 +134,14 @@ class LocalEngine:
 class _PostOffice:
     """Carries messages; a receiver finds the newest undelivered message of each neighbour."""
 
-    def __init__(self, network: Network, links: Links, collective: bool) -> None:
+    def __init__(
+        self, network: Network, links: Links, collective: bool, rng: np.random.Generator
+    ) -> None:
         self.neighbours = [network.neighbours(i) for i in range(network.n_nodes)]
         self.links = links
         self.reliable = links.reliable
         self.collective = collective
-        self.rng = np.random.default_rng(links.seed)
+        self.rng = rng
         self.on_the_way: dict[int, list[tuple[int, Message]]] = {}
         self.bytes_sent = 0
 

@@ -29,6 +29,8 @@ from dmfvi.estimators.validation import (
     check_choice,
     check_n_components,
     check_observed,
+    check_positive,
+    check_whole,
 )
 from dmfvi.models.pca_belief import PcaPrior
 from dmfvi.network import Network
@@ -53,12 +55,14 @@ class BayesianPCA(FactorEstimator):
     covariance : {"full", "diagonal"}
         Of each row of W: full (default), or fully factorised as in the paper.
     noise : {"shared", "per_node"}
-        One noise precision for all, or each node its own.
+        One noise precision for all (features and nodes: standardise columns of different units
+        first), or each node its own; predictions then use node 0's, ``at_node(i)`` another's.
     shares : {"exact", "replicated"}
         Each node holds 1/V of prior and entropy (exact), or all of both as the paper writes it,
-        which makes variances V times too wide.
+        which makes variances of the loadings V times too wide.
     consensus : str or ConsensusRule
-        "bregman-admm" (default), "moments-admm" (the paper's form), "statistics-tracking", "all-reduce".
+        "bregman-admm" (default), "statistics-tracking", "all-reduce", or "moments-admm", the
+        paper's form, which needs covariance="diagonal".
     tol : float
         Relative accuracy of the posterior's natural parameters at which the nodes stop.
     max_rounds : int
@@ -82,8 +86,16 @@ class BayesianPCA(FactorEstimator):
     ----------
     components_ : (n_components, n_features) posterior mean loadings, strongest first.
     mean_ : (n_features,) posterior mean of the location.
-    noise_precision_, explained_variance_, posterior_, node_posteriors_, lower_bound_,
-    history_ (dict of arrays per round), n_rounds_, n_start_rounds_, converged_.
+    noise_precision_ : float, posterior mean.
+    explained_variance_ : (n_components,) model variance along each component, noise included, as PCA's;
+        a component that is switched off shows the noise alone.
+    posterior_ : PcaPosterior of node 0; ``family()`` gives it in natural parameters.
+    node_posteriors_ : one PcaPosterior per node, in the order of the shards.
+    lower_bound_ : float, evidence lower bound with all constants.
+    history_ : dict of arrays per round: objective, change, disagreement, bytes_sent, limited_steps.
+    n_rounds_ (= n_iter_) : message rounds of the run.
+    n_start_rounds_, n_start_bytes_ : rounds and bytes spent before it, on agreeing on the start.
+    converged_ : bool.
 
     Examples
     --------
@@ -136,7 +148,11 @@ class BayesianPCA(FactorEstimator):
         self.links = links
 
     def fit(self, X: Any, y: Any = None, *, observer: PosteriorObserver | None = None) -> Self:
-        """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node."""
+        """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node.
+
+        ``observer(record, posteriors)`` is called after every round; ``posteriors()`` gives the nodes'
+        posteriors, and returning True ends the run.
+        """
         shards, network = self._shards(X, first=True)
         self._check_parameters(shards[0].shape[1])
         check_observed(shards, getattr(self, "feature_names_in_", None))
@@ -190,10 +206,19 @@ class BayesianPCA(FactorEstimator):
 
     def _check_parameters(self, n_features: int) -> None:
         check_n_components(self.n_components, n_features)
-        if not self.tol > 0:
-            raise ValueError(f"tol must be positive, received {self.tol!r}")
-        if self.max_rounds < 1:
-            raise ValueError(f"max_rounds must be at least 1, received {self.max_rounds!r}")
+        check_positive("tol", self.tol)
+        check_whole("max_rounds", self.max_rounds, 1)
+        if self.rounds_per_sweep != "auto":
+            check_whole("rounds_per_sweep", self.rounds_per_sweep, 1)
+        if self.links is not None and not isinstance(self.links, Links):
+            raise TypeError(
+                f"links must be dmfvi.Links or None, received {type(self.links).__name__}: "
+                "write Links(loss=0.1), for example"
+            )
+        if self.network is None and self.links is not None:
+            raise ValueError("links are for a network, received network=None: pass a network")
+        if self.network is None and self.noise == "per_node":
+            raise ValueError("noise='per_node' needs nodes, received network=None: pass a network")
         check_choice("covariance", self.covariance, ["full", "diagonal"])
         check_choice("noise", self.noise, ["shared", "per_node"])
         check_choice("shares", self.shares, ["exact", "replicated"])
@@ -203,6 +228,15 @@ class BayesianPCA(FactorEstimator):
     def _check_prior(self, n_features: int) -> None:
         if self.prior is None:
             return
+        if not isinstance(self.prior, PcaPrior):
+            raise TypeError(
+                f"prior must be dmfvi.PcaPrior or None, received {type(self.prior).__name__}"
+            )
+        if self.prior.component_location is not None and self.covariance == "diagonal":
+            raise ValueError(
+                "prior.component_location needs covariance='full', received 'diagonal': "
+                "a factorised posterior cannot follow prior means in any practical number of rounds"
+            )
         expected = {
             "component_location": (n_features, self.n_components),
             "mean_location": (n_features,),
@@ -238,5 +272,6 @@ class BayesianPCA(FactorEstimator):
         self._fit = fit
         self.lower_bound_ = fit.lower_bound
         self.n_start_rounds_ = fit.start_rounds
+        self.n_start_bytes_ = fit.start_bytes
         self._keep_run(fit.posteriors, fit.run, fit.log_scale_term)
         return self

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,8 +21,10 @@ from dmfvi.estimators.pca_fit import PosteriorObserver
 from dmfvi.estimators.validation import (
     check_one_shard_per_node,
     check_shards,
+    check_whole,
     is_shard_list,
     split_evenly,
+    unmasked,
 )
 from dmfvi.families.base import FloatArray
 from dmfvi.models.pca_posterior import PcaPosterior
@@ -39,7 +42,8 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     def transform(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Posterior mean of z for each row, NaN allowed; with ``return_std`` also its standard deviations."""
-        mean, covariance = self.posterior_.latent(self._checked(X))
+        data = self._checked(X)
+        mean, covariance = self.posterior_.latent(data)
         if not return_std:
             return mean
         return mean, np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
@@ -77,12 +81,17 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def sample(self, n_samples: int = 1, random_state: Any = None) -> FloatArray:
         """New rows from the posterior predictive distribution."""
         check_is_fitted(self)
+        check_whole("n_samples", n_samples, 1)
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         return self.posterior_.sample(n_samples, np.random.default_rng(seed))
 
     def score_samples(self, X: ArrayLike) -> FloatArray:
-        """Log-density of the observed part of each row."""
-        return self.posterior_.log_likelihood(self._checked(X))
+        """Log-density of the observed part of each row at the posterior mean of the parameters.
+
+        What is uncertain of the loadings widens the noise of each feature.
+        """
+        data = self._checked(X)
+        return self.posterior_.log_likelihood(data)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean log-density of the rows."""
@@ -110,7 +119,7 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             return shards, network
         data = validate_data(
             self,
-            X,
+            unmasked(X),
             ensure_all_finite="allow-nan",
             dtype=np.float64,
             ensure_min_samples=2 if first else 1,
@@ -134,14 +143,8 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     def _keep_run(self, posteriors: list[PcaPosterior], run: Run, log_scale_term: float) -> None:
         """Fitted attributes of one run; warns when it did not converge."""
-        posterior = posteriors[0]
-        self.posterior_ = posterior
+        self._take(posteriors[0])
         self.node_posteriors_ = posteriors
-        self.components_ = posterior.loadings.T.copy()
-        self.mean_ = posterior.location.copy()
-        self.noise_precision_ = posterior.noise_precision
-        strength = (posterior.loadings**2).sum(0)
-        self.explained_variance_ = strength + 1.0 / posterior.noise_precision
         self.n_rounds_ = self.n_iter_ = run.n_rounds
         self.converged_ = run.converged
         self.history_ = {
@@ -161,15 +164,37 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             last = run.history[-1]
             warnings.warn(
                 f"not converged after {last.round} rounds: relative change {last.change:.2e}, "
-                f"disagreement {last.disagreement:.2e}, tol {self.tol:.1e}, "
-                f"{int(self.history_['limited_steps'].sum())} limited steps; "
-                "raise max_rounds or loosen tol",
+                f"disagreement {last.disagreement:.2e}, {int(self.history_['limited_steps'].sum())} limited steps; "
+                f"nodes stop when the error they estimate from both is below tol/10 = "
+                f"{0.1 * self.tol:.1e}: raise max_rounds or loosen tol",
                 ConvergenceWarning,
                 stacklevel=4,
             )
 
-    def _checked(self, X: ArrayLike) -> FloatArray:
+    def at_node(self, node: int) -> Self:
+        """The same model as one node sees it: its own posterior, with its own noise if that is per node."""
         check_is_fitted(self)
+        check_whole("node", node, 0)
+        if node >= len(self.node_posteriors_):
+            raise ValueError(f"node must be below {len(self.node_posteriors_)}, received {node}")
+        seen = copy.copy(self)
+        seen._take(self.node_posteriors_[node])
+        return seen
+
+    def _take(self, posterior: PcaPosterior) -> None:
+        self.posterior_ = posterior
+        self.components_ = posterior.loadings.T.copy()
+        self.mean_ = posterior.location.copy()
+        self.noise_precision_ = posterior.noise_precision
+        strength = (posterior.loadings**2).sum(0)
+        self.explained_variance_ = strength + 1.0 / posterior.noise_precision
+
+    def _checked(self, X: Any) -> FloatArray:
+        """One validated array; a list of shards is stacked."""
+        check_is_fitted(self)
+        if is_shard_list(X):
+            X = np.concatenate(check_shards(X, allow_empty=True))
+        X = unmasked(X)
         return validate_data(self, X, ensure_all_finite="allow-nan", dtype=np.float64, reset=False)
 
     def __sklearn_tags__(self) -> Any:

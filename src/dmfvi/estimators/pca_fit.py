@@ -61,6 +61,7 @@ class PcaFit:
     posteriors: list[PcaPosterior]
     run: Run
     start_rounds: int
+    start_bytes: int
     log_scale_term: float  # add to a standardised bound to get the bound of the data
     model: BayesianPcaModel
     units: Units
@@ -177,7 +178,13 @@ def _run(
         watch = lambda record, beliefs: observer(record, lambda: posteriors(beliefs))  # noqa: E731
     run = engine.run(job, network, prepared, task.beliefs, settings.max_rounds, watch)
     return PcaFit(
-        posteriors(run.beliefs), run, meeting.n_rounds, task.log_scale_term, task.model, task.units
+        posteriors(run.beliefs),
+        run,
+        meeting.n_rounds,
+        meeting.bytes_sent,
+        task.log_scale_term,
+        task.model,
+        task.units,
     )
 
 

@@ -12,7 +12,12 @@ from dmfvi.consensus.parameter_admm import ParameterADMM
 from dmfvi.engines.local import LocalEngine
 from dmfvi.estimators.factor_estimator import FactorEstimator
 from dmfvi.estimators.pca_fit import PcaSettings, agree_on_start
-from dmfvi.estimators.validation import check_n_components, check_observed
+from dmfvi.estimators.validation import (
+    check_n_components,
+    check_observed,
+    check_positive,
+    check_whole,
+)
 from dmfvi.models.pca_posterior import PcaPosterior
 from dmfvi.models.pca_shard import make_shard
 from dmfvi.models.ppca import PpcaBelief, PpcaModel
@@ -70,8 +75,9 @@ class PPCA(FactorEstimator):
         shards, network = self._shards(X, first=True)
         n_features = shards[0].shape[1]
         check_n_components(self.n_components, n_features)
-        if not self.tol > 0:
-            raise ValueError(f"tol must be positive, received {self.tol!r}")
+        check_positive("tol", self.tol)
+        check_positive("penalty", self.penalty)
+        check_whole("max_rounds", self.max_rounds, 1)
         check_observed(shards, getattr(self, "feature_names_in_", None))
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         engine = LocalEngine()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,22 @@ def is_shard_list(data: Any) -> bool:
     )
 
 
+def unmasked(data: Any) -> Any:
+    """A masked array as a float array with NaN where it is masked; anything else as it is."""
+    if isinstance(data, np.ma.MaskedArray):
+        return np.ma.filled(np.ma.asarray(data, dtype=np.float64), np.nan)
+    return data
+
+
 def check_shards(parts: Sequence[Any], allow_empty: bool = False) -> list[FloatArray]:
     """One float array per node, all with the same number of columns."""
+    names = [list(part.columns) if hasattr(part, "columns") else None for part in parts]
+    for i, columns in enumerate(names):
+        if columns is not None and names[0] is not None and columns != names[0]:
+            raise ValueError(
+                f"shard {i} has columns {_differing(columns, names[0])} where shard 0 has "
+                f"{_differing(names[0], columns)}: bring all shards to the same columns in the same order"
+            )
     shards = []
     for i, part in enumerate(parts):
         if np.shape(part)[0] == 0 and not allow_empty:
@@ -33,7 +48,7 @@ def check_shards(parts: Sequence[Any], allow_empty: bool = False) -> list[FloatA
             )
         shards.append(
             check_array(
-                part,
+                unmasked(part),
                 dtype=np.float64,
                 ensure_all_finite="allow-nan",
                 ensure_min_samples=0 if allow_empty else 1,
@@ -79,13 +94,13 @@ def check_observed(shards: Sequence[FloatArray], names: Sequence[str] | None) ->
     if len(unseen):
         shown = ", ".join(label(int(j)) for j in unseen[:5])
         raise ValueError(
-            f"feature {shown} is missing in every sample of every node: drop it"
+            f"nobody has observed feature {shown}: drop it, it is missing in every sample of every node"
             + (f" ({len(unseen)} such features)" if len(unseen) > 5 else "")
         )
     empty = sum(int((~np.isfinite(shard).any(1)).sum()) for shard in shards)
     if empty:
         warnings.warn(
-            f"{empty} samples have no observed entry: they say nothing and count for nothing",
+            f"samples without any observed entry: {empty}; they say nothing and count for nothing",
             UserWarning,
             stacklevel=3,
         )
@@ -97,7 +112,7 @@ def check_observed(shards: Sequence[FloatArray], names: Sequence[str] | None) ->
     if len(constant) and sum(len(shard) for shard in shards) > 1:
         shown = ", ".join(label(int(j)) for j in constant[:5])
         warnings.warn(
-            f"feature {shown} has zero variance: it is modelled by its mean alone",
+            f"zero variance in feature {shown}: modelled by the mean alone",
             UserWarning,
             stacklevel=3,
         )
@@ -111,10 +126,29 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 
 def check_n_components(n_components: Any, n_features: int) -> None:
     """A whole number from 1 to the number of features."""
-    if not isinstance(n_components, int | np.integer) or n_components < 1:
-        raise ValueError(f"n_components must be a positive integer, received {n_components!r}")
+    check_whole("n_components", n_components, 1)
     if n_components > n_features:
         raise ValueError(
             f"n_components={n_components} is larger than n_features={n_features}: "
             f"choose at most {n_features}"
         )
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    """A parameter that must be a whole number of at least ``least``."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, received {value!r}")
+
+
+def check_positive(name: str, value: Any) -> None:
+    """A parameter that must be a positive number."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
+        raise ValueError(f"{name} must be positive, received {value!r}")
+
+
+def _differing(columns: list[Any], other: list[Any]) -> list[Any]:
+    """The first few names that differ from the other list's at the same place."""
+    pairs = list(zip(columns, other, strict=False))
+    found = [a for a, b in pairs if a != b] + columns[len(other) :]
+    return found[:5]

@@ -1,4 +1,4 @@
-"""Bayesian PCA (algorithm.md, section 5; paper, section 3).
+"""Bayesian PCA (docs/mathematics.md; paper, section 3).
 
     x_nd ~ N(w~_d . z~_n, 1/tau)    w~_d = (w_d, mu_d)    z~_n = (z_n, 1)    z_n ~ N(0, I)
     w~_d ~ N(prior_d, diag(alpha, theta)^-1)    tau, alpha_m, theta ~ Gamma or fixed
@@ -35,6 +35,8 @@ LOG_2PI = float(np.log(2 * np.pi))
 #: precision per feature, and before the change of coordinates
 HYPER_STEPS, HYPER_STEPS_PER_ROW, HYPER_STEPS_BEFORE = 10, 6, 2
 HYPER_TOLERANCE = 1e-12
+#: how far to go along a change of coordinates that is only near the optimum
+STEP_FRACTIONS = (1.0, 0.5, 0.2, 0.05)
 #: part of the way to the domain's edge that a limited step goes
 EDGE_FRACTION = 0.9
 #: prior precision of every column, in standardised units, while hyper-parameters are held
@@ -133,15 +135,55 @@ class BayesianPcaModel(Model):
             own_noise=own[-4:-2],
             objective=shared.bound + belief.global_bound,
         )
-        last = HYPER_STEPS if self.layout.shared_rows else HYPER_STEPS_PER_ROW
-        new = self._update_rows(new, statistics, HYPER_STEPS_BEFORE if self.expansion else last)
-        if self.expansion:
-            change = self._change_of_coordinates(new, statistics)
-            statistics = statistics.in_coordinates(change)
-            new = replace(new, gauge=change @ new.gauge)
-            new = self._update_rows(new, statistics, last)
+        try:
+            new = self._from_statistics(new, statistics)
+        except np.linalg.LinAlgError:  # proper on paper, singular in floating point
+            return Absorbed(belief, True)
         new = replace(new, global_bound=self._global_bound(new), held=max(0, belief.held - 1))
         return Absorbed(new, limited)
+
+    def _from_statistics(self, belief: PcaBelief, statistics: PcaStatistics) -> PcaBelief:
+        """q(W~) and hyper-parameters, then the change of coordinates and both again."""
+        last = HYPER_STEPS if self.layout.shared_rows else HYPER_STEPS_PER_ROW
+        if not self.expansion:
+            return self._update_rows(belief, statistics, last)
+        before = self._update_rows(belief, statistics, HYPER_STEPS_BEFORE)
+        if self.covariance == "full" or self.layout.shared_rows:
+            change = self._change_of_coordinates(before, statistics)
+            return self._moved(before, statistics, change, last)
+        # a factorised q(W) with missing entries: the change is only near the optimum,
+        # so it is taken as far as the bound does not fall
+        plain = self._moved(before, statistics, np.eye(self.layout.width), last)
+        floor = self._bound_given(plain, statistics, 0.0)
+        x = self._expansion_input(before, statistics)
+        for candidate in (general_change(x), rotating_change(x)):
+            for fraction in STEP_FRACTIONS:
+                change = np.eye(len(candidate)) + fraction * (candidate - np.eye(len(candidate)))
+                sign, log_det_change = np.linalg.slogdet(change)
+                if sign <= 0:
+                    continue
+                moved = self._moved(before, statistics, change, last)
+                turned = statistics.in_coordinates(change)
+                if self._bound_given(moved, turned, float(log_det_change)) >= floor:
+                    return moved
+        return plain
+
+    def _moved(
+        self, belief: PcaBelief, statistics: PcaStatistics, change: FloatArray, steps: int
+    ) -> PcaBelief:
+        """The belief after a change of coordinates."""
+        turned = replace(belief, gauge=change @ belief.gauge)
+        return self._update_rows(turned, statistics.in_coordinates(change), steps)
+
+    def _bound_given(
+        self, belief: PcaBelief, statistics: PcaStatistics, log_det_change: float
+    ) -> float:
+        """The bound up to what a change of coordinates cannot alter, for statistics in own coordinates."""
+        m = self.n_latent
+        second = belief.mean[:, :, None] * belief.mean[:, None, :] + belief.covariance
+        fit = np.sum(belief.mean * statistics.linear) - 0.5 * np.sum(second * statistics.rows)
+        latent = -0.5 * np.trace(statistics.latent[:m, :m]) + statistics.n_samples * log_det_change
+        return float(fit + latent + self._global_bound(belief))
 
     def change(self, new: PcaBelief, old: PcaBelief) -> float:
         """Largest relative change of a block: precision, mean times precision, noise."""
@@ -246,7 +288,8 @@ class BayesianPcaModel(Model):
 
     # -- parameter expansion ------------------------------------------------------------
 
-    def _change_of_coordinates(self, belief: PcaBelief, statistics: PcaStatistics) -> FloatArray:
+    def _expansion_input(self, belief: PcaBelief, statistics: PcaStatistics) -> ExpansionInput:
+        """The moments that decide a change of coordinates."""
         location = self._prior_location()
         components = self.prior.components
         spread = self._covariance_sum(belief)
@@ -280,13 +323,12 @@ class BayesianPcaModel(Model):
             n_samples=statistics.n_samples,
             turn_stiffness=stiffness,
         )
-        if self.prior.component_location is not None:
-            if self.covariance == "full":
-                return located_change(x)
-            return general_change(x, rotate=False)
-        if self.covariance == "diagonal" and not self.layout.shared_rows:
-            return general_change(x, rotate=True)
-        return rotating_change(x)
+        return x
+
+    def _change_of_coordinates(self, belief: PcaBelief, statistics: PcaStatistics) -> FloatArray:
+        """The change that is the identity at the fixed point."""
+        x = self._expansion_input(belief, statistics)
+        return rotating_change(x) if self.prior.component_location is None else located_change(x)
 
     # -- domain ---------------------------------------------------------------------------
 
@@ -294,6 +336,8 @@ class BayesianPcaModel(Model):
         self, total: FloatArray, belief: PcaBelief
     ) -> tuple[FloatArray, bool] | None:
         """The statistics themselves, or the point on the way to them that stays proper."""
+        if not np.isfinite(total).all():
+            return None
         if self._proper(total, belief):
             return total, False
         origin = belief.total

@@ -70,21 +70,21 @@ def rotating_change(x: ExpansionInput) -> FloatArray:
     return _with_shift(x, inverse_of)
 
 
-def general_change(x: ExpansionInput, rotate: bool) -> FloatArray:
+def general_change(x: ExpansionInput) -> FloatArray:
     """T from the stationarity condition itself, when there is no closed form.
 
-    For a factorised q(W) with missing entries, and (without rotation) with prior means of W.
+    For a factorised q(W) with missing entries.
     """
     m = x.n_latent
     pull = x.prior_precision[:, None] * (x.deviation.T @ x.mean)
     surplus = (x.gamma - pull)[:m, :m]
     goal = symmetrize(np.eye(m) - surplus / x.n_samples)
-    angles = _turn(x, surplus) if rotate else np.zeros((m, m))
+    angles = _turn(x, surplus)
     for matrix in (goal, x.latent[:m, :m] / x.n_samples):
         values = np.linalg.eigvalsh(matrix)
         far = values[0] < GENERAL_RANGE[0] or values[-1] > GENERAL_RANGE[1]
         if far or np.abs(angles).max() > MAX_ANGLE:
-            return rotating_change(x) if rotate else np.eye(len(x.latent))
+            return rotating_change(x)
     left = cholesky(goal) @ np.asarray(expm(angles)).T
     return _with_shift(x, lambda spread: left @ inverse(cholesky(spread)))
 

@@ -1,6 +1,6 @@
 """One node's data for Bayesian PCA, and the local step on it.
 
-The E-step (algorithm.md, section 5):
+The E-step (docs/mathematics.md):
 
     q(z_n) = N(m_n, C_n),  C_n^-1 = I + tau sum_{d in O_n} E[w_d w_d']
     m_n = C_n tau sum_{d in O_n} (x_nd E[w_d] - E[w_d mu_d])

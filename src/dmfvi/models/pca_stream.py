@@ -1,4 +1,4 @@
-"""Online Bayesian PCA: what one batch leaves to the next (algorithm.md, section 7)."""
+"""Online Bayesian PCA: what one batch leaves to the next (docs/mathematics.md)."""
 
 from __future__ import annotations
 

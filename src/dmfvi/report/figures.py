@@ -44,7 +44,11 @@ def fit_figure(
 def _convergence(ax: Any, distances: Sequence[tuple[int, float]], disagreement: FloatArray) -> None:
     rounds = np.arange(1, len(disagreement) + 1)
     ax.semilogy(
-        rounds, np.maximum(disagreement, 1e-17), color=GREY, lw=1, label="disagreement bound"
+        rounds,
+        np.maximum(disagreement, 1e-17),
+        color=GREY,
+        lw=1,
+        label="disagreement, as nodes see it",
     )
     where, values = zip(*distances, strict=True)
     ax.semilogy(where, values, "o-", color=BLUE, ms=3, label="worst node to pooled posterior")
