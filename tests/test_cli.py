@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,17 @@ def test_fit_then_impute(
     path, holes, truth = table
     model = tmp_path / "model"
     code = run(
-        monkeypatch, "fit", str(path), "--components", "2", "--nodes", "3", "--out", str(model)
+        monkeypatch,
+        "fit",
+        str(path),
+        "--components",
+        "2",
+        "--nodes",
+        "6",
+        "--topology",
+        "grid",
+        "--out",
+        str(model),
     )
     assert code == 0
     assert "converged" in capsys.readouterr().out
@@ -118,6 +129,7 @@ def fit_small(table: Path, model: Path, monkeypatch: pytest.MonkeyPatch, *more: 
     ("content", "words"),
     [
         ("a;b\n1;2\n", "is separated by ;: use commas"),
+        ("1.0,abc\n2,3\n", "line 1: 'abc' is not a number, other cells are"),
         (",a,b\n0,1,2\n1,2,3\n", "column 1 has no name"),
         ("a,a\n1,2\n2,1\n", "columns ['a'] occur more than once"),
         ("speed [m/s],b\n1,2\nx,3\n", "column 'speed [m/s]': 'x' is not a number"),
@@ -219,6 +231,10 @@ def test_a_truncated_model_is_refused(
     for cut in (0, 10, len(whole) // 2, len(whole) - 5):
         file.write_bytes(whole[:cut])
         with pytest.raises(ValueError, match=r"truncated or no \.npz file"):
+            load_posterior(model)
+    for at in range(40, len(whole), 97):  # a flipped byte is refused, or lies outside the content
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        with contextlib.suppress(ValueError):
             load_posterior(model)
     np.savez(file, something=np.zeros(3))
     with pytest.raises(ValueError, match="is not a dmfvi-pca-posterior file"):

@@ -59,6 +59,10 @@ def test_a_disconnected_graph_is_refused_with_advice() -> None:
 def test_directed_empty_and_looped_graphs_are_refused() -> None:
     with pytest.raises(ValueError, match="directed"):
         Network.from_networkx(nx.DiGraph([(0, 1)]))
+    with pytest.raises(TypeError, match="from_edges"):
+        Network.from_networkx([(0, 1)])
+    with pytest.raises(ValueError, match="k must be"):
+        Network.small_world(8, k=0)
     with pytest.raises(ValueError, match="no nodes"):
         Network.from_networkx(nx.Graph())
     with pytest.raises(ValueError, match="self-loops"):

@@ -38,6 +38,7 @@ class Topology(StrEnum):
     complete = "complete"
     random_geometric = "random-geometric"
     small_world = "small-world"
+    grid = "grid"
 
 
 class Covariance(StrEnum):
@@ -121,10 +122,9 @@ def fit(
         raise ValueError(f"--out {out} is a file: give a directory")
     table = read_table(data, header)
     _check_cells(table, data)
-    maker = getattr(Network, topology.value.replace("-", "_"))
     model = BayesianPCA(
         components,
-        network=maker(nodes) if nodes > 1 else None,
+        network=_network(topology, nodes) if nodes > 1 else None,
         covariance=covariance.value,
         tol=tol,
         max_rounds=max_rounds,
@@ -198,6 +198,15 @@ def _summary(model: BayesianPCA, table: Table, path: Path) -> RichTable:
     for name, value in rows:
         summary.add_row(name, value)
     return summary
+
+
+def _network(topology: Topology, nodes: int) -> Network:
+    """The network of that kind; a grid is as square as the number of nodes allows."""
+    if topology is Topology.grid:
+        rows = max(r for r in range(1, int(nodes**0.5) + 1) if nodes % r == 0)
+        return Network.grid(rows, nodes // rows)
+    network: Network = getattr(Network, topology.value.replace("-", "_"))(nodes)
+    return network
 
 
 def _check_cells(table: Table, file: Path, allow_empty: bool = False) -> None:

@@ -80,7 +80,8 @@ class Network:
     @classmethod
     def grid(cls, rows: int, columns: int) -> Network:
         """A rectangular lattice, numbered row by row."""
-        _count(rows * columns)
+        _count(rows)
+        _count(columns)
         graph = nx.convert_node_labels_to_integers(
             nx.grid_2d_graph(rows, columns), ordering="sorted"
         )
@@ -110,8 +111,10 @@ class Network:
     ) -> Network:
         """Watts-Strogatz: a ring of k nearest neighbours with some edges rewired, connected."""
         n = _count(n_nodes)
+        if k < 2:
+            raise ValueError(f"k must be at least 2 neighbours, received {k!r}")
         k = min(k, n - 1)
-        if n == 2 or k < 2:
+        if n <= 2:
             return cls(nx.path_graph(n), f"small world of {n}")
         graph = nx.connected_watts_strogatz_graph(n, k, rewire, tries=1000, seed=seed)
         return cls(graph, f"small world of {n}")
@@ -126,7 +129,11 @@ class Network:
     @classmethod
     def from_networkx(cls, graph: nx.Graph) -> Network:
         """From any undirected networkx graph; shards follow the sorted labels (``labels``)."""
-        return cls(graph)
+        if not isinstance(graph, nx.Graph):
+            raise TypeError(
+                f"expected a networkx graph, received {type(graph).__name__}: use from_edges"
+            )
+        return cls(graph if graph.is_directed() else nx.Graph(graph))
 
     # -- facts ------------------------------------------------------------------------
 
@@ -180,7 +187,7 @@ class Network:
         return int(shortest_path(adjacency, unweighted=True, directed=False).max())
 
     def draw(self, ax: Axes | None = None, *, seed: int = 0) -> Axes:
-        """Draw the graph; points keep their place when the graph has positions."""
+        """Draw the graph: rings and chains on a circle, others by springs."""
         import matplotlib.pyplot as plt
 
         if ax is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,19 +71,24 @@ def load_posterior(directory: str | Path) -> SavedPosterior:
     try:
         with np.load(file, allow_pickle=False) as archive:
             content = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except Exception as error:  # a damaged archive raises nearly anything
         raise ValueError(
             f"{file} is truncated or no .npz file ({error}): fit the model again"
         ) from error
     if str(content.get("format")) != FORMAT:
         raise ValueError(f"{file} is not a {FORMAT} file")
-    if int(content["version"]) != VERSION:
-        raise ValueError(
-            f"{file} has version {int(content['version'])}, this library reads version {VERSION}"
-        )
+    version = int(content.get("version", -1))
+    if version != VERSION:
+        raise ValueError(f"{file} has version {version}, this library reads version {VERSION}")
     missing = [name for name in ARRAYS if name not in content]
     if missing:
         raise ValueError(f"{file} lacks {missing}: fit the model again")
+    shape = np.shape(content["mean"])
+    if len(shape) != 2 or np.shape(content["covariance"]) != (*shape, shape[-1]):
+        raise ValueError(
+            f"{file} holds a mean of shape {shape} and a covariance of shape "
+            f"{np.shape(content['covariance'])}: they do not belong together, fit the model again"
+        )
     posterior = PcaPosterior(
         content["mean"],
         content["covariance"],

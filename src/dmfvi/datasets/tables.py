@@ -75,6 +75,8 @@ def _read_csv(file: Path, header: bool | None) -> Table:
     try:
         with file.open(newline="", encoding="utf-8-sig") as handle:
             rows = [(number, row) for number, row in enumerate(csv.reader(handle), 1) if row]
+    except csv.Error as error:
+        raise ValueError(f"{file} is not a readable .csv table: {error}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8 text ({error.reason}): save it as UTF-8") from error
     if not rows:
@@ -85,7 +87,14 @@ def _read_csv(file: Path, header: bool | None) -> Table:
             f"{file} is separated by {';' if ';' in rows[0][1][0] else 'tabs'}: use commas"
         )
     if header is None:
-        header = not all(_is_number(cell) for cell in rows[0][1])
+        numbers = [_is_number(cell) for cell in rows[0][1] if cell.strip()]
+        if any(numbers) and not all(numbers):
+            odd = next(cell for cell in rows[0][1] if not _is_number(cell))
+            raise ValueError(
+                f"{file}, line {rows[0][0]}: {odd!r} is not a number, other cells are; "
+                "say whether the first line names the columns (--header or --no-header)"
+            )
+        header = not all(numbers)
     if header:
         columns = [cell.strip() for cell in rows[0][1]]
         _check_names(columns, file)

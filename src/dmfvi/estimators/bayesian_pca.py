@@ -15,6 +15,7 @@ from dmfvi.consensus import (
     MomentsADMM,
     StatisticsTracking,
 )
+from dmfvi.engines import engine
 from dmfvi.engines.links import Links
 from dmfvi.engines.local import LocalEngine
 from dmfvi.estimators.factor_estimator import FactorEstimator
@@ -158,9 +159,9 @@ class BayesianPCA(FactorEstimator):
         check_observed(shards, getattr(self, "feature_names_in_", None))
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.default_rng(seed)
-        rule, engine, settings = self._rule(shards[0].shape[1]), self._engine(), self._settings()
+        rule, settings = self._rule(shards[0].shape[1]), self._settings()
         with self._watching(network, observer) as watch:
-            fit = fit_pca(shards, network, rule, engine, settings, rng, watch)
+            fit = fit_pca(shards, network, rule, self._engine(), settings, rng, watch)
         return self._keep(fit)
 
     def partial_fit(self, X: Any, y: Any = None, *, forgetting: float = 1.0) -> Self:
@@ -179,10 +180,10 @@ class BayesianPCA(FactorEstimator):
                 "use consensus='bregman-admm' instead of 'moments-admm'"
             )
         shards, network = self._shards(X, first=False)
-        rule, engine, settings = self._rule(shards[0].shape[1]), self._engine(), self._settings()
+        rule, settings = self._rule(shards[0].shape[1]), self._settings()
         with self._watching(network, None) as watch:
             fit = continue_pca(
-                self._fit, shards, network, rule, engine, settings, forgetting, watch
+                self._fit, shards, network, rule, self._engine(), settings, forgetting, watch
             )
         return self._keep(fit)
 
@@ -202,7 +203,8 @@ class BayesianPCA(FactorEstimator):
         )
 
     def _engine(self) -> LocalEngine:
-        return LocalEngine(self.links, self.n_jobs)
+        made: LocalEngine = engine("local", links=self.links, n_jobs=self.n_jobs)
+        return made
 
     def _check_parameters(self, n_features: int) -> None:
         check_n_components(self.n_components, n_features)
@@ -249,14 +251,17 @@ class BayesianPCA(FactorEstimator):
                 )
 
     def _rule(self, n_features: int) -> ConsensusRule:
-        if isinstance(self.consensus, ConsensusRule):
-            return self.consensus
-        check_choice("consensus", self.consensus, sorted(RULES))
-        if self.consensus == MomentsADMM.name and self.covariance != "diagonal":
+        chosen = self.consensus
+        if not isinstance(chosen, ConsensusRule):
+            check_choice("consensus", chosen, sorted(RULES))
+        moments = isinstance(chosen, MomentsADMM) or chosen == MomentsADMM.name
+        if moments and self.covariance != "diagonal":
             raise ValueError(
                 "consensus='moments-admm' works on scalar Gaussians: set covariance='diagonal' "
                 f"(received {self.covariance!r})"
             )
+        if isinstance(chosen, ConsensusRule):
+            return chosen
         # settings are checked even where a pooled fit does not use them
         admm = BregmanADMM(self.penalty, self.rounds_per_sweep)
         if self.network is None or self.network.n_nodes == 1 or self.consensus == AllReduce.name:

@@ -13,7 +13,7 @@ from dmfvi.families.base import VECTOR, Family, FloatArray, max_step_positive
 
 
 def inverse_digamma(value: FloatArray) -> FloatArray:
-    """x with psi(x) = value (Minka 2000, appendix C: five Newton steps from his start)."""
+    """x with psi(x) = value (Minka 2000, appendix C: Newton from his start)."""
     x = np.where(value >= -2.22, np.exp(value) + 0.5, -1.0 / (value - psi(1.0)))
     for _ in range(6):
         x = x - (psi(x) - value) / polygamma(1, x)

@@ -28,7 +28,7 @@ class Gamma(Family):
         """From E[log x] and E[x]: Newton on log a - psi(a) = log E[x] - E[log x]."""
         log_mean, mean_value = (np.asarray(value, dtype=np.float64) for value in mean)
         gap = np.log(mean_value) - log_mean
-        # Minka's start, good to 2 % everywhere; four generalised Newton steps finish it
+        # Minka's start, good to 2 % everywhere; generalised Newton steps finish it
         shape = (3 - gap + np.sqrt((gap - 3) ** 2 + 24 * gap)) / (12 * gap)
         for _ in range(8):
             slope = 1 / shape - polygamma(1, shape)

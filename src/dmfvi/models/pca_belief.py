@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
@@ -48,7 +49,9 @@ class PcaPrior:
     def __post_init__(self) -> None:
         for name in ("noise", "components", "mean"):
             value = getattr(self, name)
-            if not isinstance(value, GammaPrior) and not value > 0:
+            if not isinstance(value, GammaPrior) and not (
+                isinstance(value, Real) and float(value) > 0
+            ):
                 raise ValueError(
                     f"prior {name} must be a GammaPrior or a positive number, received {value!r}"
                 )
