@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -34,8 +34,9 @@ from dmfvi.node import Job
 
 #: accuracy of the sums that fix the units, and of the one that only improves the start
 UNITS_ACCURACY, BASIS_ACCURACY = 1e-9, 1e-3
-#: sweeps from a random start before hyper-parameters are learned
-RANDOM_START_SWEEPS = 15
+#: sweeps from a random start before hyper-parameters are learned; fewer from a spectral one, in
+#: proportion to what is missing, since entries that are not there weaken its columns
+HELD_SWEEPS = 15
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def fit_pca(
         # a coordinate's posterior variance is about 1 / (tau x samples that observe it)
         deviation = (start.noise_precision * n_observed / shards[0].shape[1]) ** -0.5
         rule = rule.in_units(3.0 * float(deviation))
-    held = RANDOM_START_SWEEPS if settings.init == "random" else 0
+    held = HELD_SWEEPS if settings.init == "random" else round(HELD_SWEEPS * start.missing)
     belief = model.start(start.loadings, start.noise_precision, held)
     log_scale_term = -n_observed * float(np.log(units.scale))
     beliefs = [belief] * network.n_nodes
@@ -211,11 +212,11 @@ def agree_on_start(
     total = np.concatenate([first[0][:2], second[0][2:]])
     start = read_start(total, bases[0], means[0], counts[0][0], n_components, complete=known[0][1])
     if settings.init == "random":
-        start = PcaStart(start.units, random_loadings, 1.0)
+        start = replace(start, loadings=random_loadings, noise_precision=1.0)
     location = None if settings.prior is None else settings.prior.component_location
     if location is not None:
         # a prior that tells the columns apart: turn the start towards it (orthogonal Procrustes)
         left, _, right = np.linalg.svd(start.loadings.T @ location)
-        start = PcaStart(start.units, start.loadings @ left @ right, start.noise_precision)
+        start = replace(start, loadings=start.loadings @ left @ right)
     start = PcaStart.unpack(meeting.broadcast(start.pack())[0], n_features)
     return start, float(counts[0][1 + n_features :].sum())

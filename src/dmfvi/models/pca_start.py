@@ -18,6 +18,8 @@ from dmfvi.families.base import FloatArray
 OVERSAMPLING = 5
 #: noise variance is at least this part of the average variance at the start
 NOISE_FLOOR = 1e-6
+#: numbers before the shift in a packed start
+HEAD = 4
 
 
 @dataclass(frozen=True)
@@ -35,24 +37,27 @@ class Units:
 
 @dataclass(frozen=True)
 class PcaStart:
-    """What all nodes begin with: units, loadings (D, M) in those units, noise precision."""
+    """What all nodes begin with: units, loadings (D, M) in those units, noise precision, part missing."""
 
     units: Units
     loadings: FloatArray
     noise_precision: float
+    missing: float
 
     def pack(self) -> FloatArray:
         """One flat vector, to be handed round."""
-        head = [self.units.scale, float(self.units.complete), self.noise_precision]
+        head = [self.units.scale, float(self.units.complete), self.noise_precision, self.missing]
         return np.concatenate([head, self.units.shift, self.loadings.ravel()])
 
     @classmethod
     def unpack(cls, vector: FloatArray, n_features: int) -> PcaStart:
         """Inverse of ``pack``."""
-        scale, complete, noise = vector[:3]
-        shift = vector[3 : 3 + n_features]
-        loadings = vector[3 + n_features :].reshape(n_features, -1)
-        return cls(Units(shift, float(scale), complete > 0.5), loadings, float(noise))
+        scale, complete, noise, missing = vector[:HEAD]
+        shift = vector[HEAD : HEAD + n_features]
+        loadings = vector[HEAD + n_features :].reshape(n_features, -1)
+        return cls(
+            Units(shift, float(scale), complete > 0.5), loadings, float(noise), float(missing)
+        )
 
 
 def count_vector(data: FloatArray) -> FloatArray:
@@ -115,5 +120,8 @@ def read_start(
     loadings = np.zeros((d, n_latent))
     loadings[:, : columns.shape[1]] = columns / np.sqrt(variance)
     return PcaStart(
-        Units(mean, float(np.sqrt(variance)), complete), loadings, float(variance / noise)
+        Units(mean, float(np.sqrt(variance)), complete),
+        loadings,
+        float(variance / noise),
+        max(0.0, 1.0 - float(n_observed / (n_samples * d))),
     )
