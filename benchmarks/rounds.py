@@ -18,7 +18,7 @@ CASES = [
     (Network.complete(5), 52, 11),
     (Network.grid(3, 3), 88, 44),
     (Network.small_world(16), 88, 64),
-    (Network.from_networkx(nx.lollipop_graph(5, 3)), 152, 104),
+    (Network.from_networkx(nx.lollipop_graph(5, 3), "lollipop of 8"), 152, 104),
     (Network.ring(12), 176, 72),
     (Network.star(12), 96, 104),
     (Network.chain(10), 488, 144),
@@ -98,7 +98,7 @@ def main() -> None:
             worst["fixed"],
             worst["loss"],
         )
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":

@@ -127,13 +127,13 @@ class Network:
         return cls(graph)
 
     @classmethod
-    def from_networkx(cls, graph: nx.Graph) -> Network:
+    def from_networkx(cls, graph: nx.Graph, name: str = "network") -> Network:
         """From any undirected networkx graph; shards follow the sorted labels (``labels``)."""
         if not isinstance(graph, nx.Graph):
             raise TypeError(
                 f"expected a networkx graph, received {type(graph).__name__}: use from_edges"
             )
-        return cls(graph if graph.is_directed() else nx.Graph(graph))
+        return cls(graph if graph.is_directed() else nx.Graph(graph), name)
 
     # -- facts ------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 
-from dmfvi import BayesianPCA, Network
+from dmfvi import BayesianPCA, Links, Network
 from dmfvi.datasets import make_low_rank, mask_at_random
 from helpers import low_rank_shards
 
@@ -86,7 +86,30 @@ def test_forgetting_lets_the_model_follow_a_change() -> None:
     assert angles[0.3] < 0.5 * angles[1.0]
 
 
+def test_batches_arrive_over_lossy_links() -> None:
+    links = Links(loss=0.3, seed=0)
+    pooled = BayesianPCA(3, tol=1e-10, random_state=0)
+    ring = BayesianPCA(3, network=Network.ring(4), links=links, random_state=0)
+    for batch in batches(0.2):
+        pooled.partial_fit(batch)
+        ring.partial_fit(batch)
+        assert max(p.distance(pooled.posterior_) for p in ring.node_posteriors_) < 2e-6
+
+
+@pytest.mark.parametrize("shares", ["exact", "replicated"])
+def test_a_batch_without_news_changes_nothing(shares: str) -> None:
+    """Carried shares add up to what was known, with exact and with replicated shares."""
+    parts = list(np.array_split(batches()[0], 4))
+    model = BayesianPCA(3, network=Network.ring(4), shares=shares, random_state=0).fit(parts)
+    before = model.posterior_
+    model.partial_fit([part[:0] for part in parts])
+    assert model.posterior_.distance(before) < 1e-5
+
+
 def test_bad_input_is_named() -> None:
+    grown = BayesianPCA(2, network=Network.ring(2), random_state=0).fit(batches()[0])
+    with pytest.raises(ValueError, match="the model so far has 2 nodes, the network 3"):
+        grown.set_params(network=Network.ring(3)).partial_fit(batches()[1])
     model = BayesianPCA(2, random_state=0).fit(batches()[0])
     with pytest.raises(ValueError, match="forgetting must lie"):
         model.partial_fit(batches()[1], forgetting=0.0)

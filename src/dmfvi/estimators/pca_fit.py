@@ -132,13 +132,20 @@ def continue_pca(
     Each node carries 1/V of the agreed statistics, tempered by ``forgetting``; the local variables of
     earlier batches are not visited again.
     """
+    if len(previous.run.beliefs) != network.n_nodes:
+        raise ValueError(
+            f"the model so far has {len(previous.run.beliefs)} nodes, the network {network.n_nodes}: "
+            "fit anew to change the network"
+        )
     meeting = Meeting(network, engine, rule.collective)
     missing = meeting.sum([np.array([float(np.isnan(x).sum())]) for x in shards], BASIS_ACCURACY)
     observed = meeting.sum([np.array([float(np.isfinite(x).sum())]) for x in shards])
     model, beliefs = previous.model, previous.run.beliefs
     if model.layout.shared_rows and missing[0][0] > 0.5:
         model, beliefs = widen(model, beliefs)
-    carried = [carry(model, belief, network.n_nodes, forgetting) for belief in beliefs]
+    # replicated shares average statistics instead of adding them up: so with what is carried
+    parts = 1 if settings.replicated else network.n_nodes
+    carried = [carry(model, belief, parts, forgetting) for belief in beliefs]
     added = -float(observed[0][0]) * float(np.log(previous.units.scale))
     task = _Task(
         shards, carried, model, previous.units, forgetting * previous.log_scale_term + added

@@ -16,7 +16,7 @@ from dmfvi.models.pca_statistics import Layout, PcaStatistics
 NOISE_BLOCK = slice(-4, -2)
 
 
-def carry(model: BayesianPcaModel, belief: PcaBelief, n_nodes: int, forgetting: float) -> PcaBelief:
+def carry(model: BayesianPcaModel, belief: PcaBelief, parts: int, forgetting: float) -> PcaBelief:
     """A belief to start the next batch from, holding this node's share of all that was learned.
 
     The posterior's natural parameters are prior + statistics; a share of f x statistics, added to
@@ -24,7 +24,7 @@ def carry(model: BayesianPcaModel, belief: PcaBelief, n_nodes: int, forgetting: 
     """
     if belief.total is None:
         return belief
-    share = forgetting * belief.total / n_nodes
+    share = forgetting * belief.total / parts
     if model.noise == "per_node" and belief.own_noise is not None:
         share = share.copy()
         share[NOISE_BLOCK] = forgetting * belief.own_noise
