@@ -300,3 +300,13 @@ def test_spectral_start_finds_the_principal_subspace() -> None:
     angles = np.linalg.svd(v[:3] @ np.linalg.qr(start.loadings)[0])[1]
     assert angles.min() > 0.999
     assert isinstance(start.units, Units)
+
+
+def test_weak_starts_keep_their_columns() -> None:
+    """With 80 % missing the spectral start is weak: ARD must not act before the columns are found."""
+    data = mask_at_random(make_low_rank(200, 30, 4, noise=0.5, seed=0).data, 0.8, seed=0)
+    bounds = [
+        BayesianPCA(4, init=init, random_state=0).fit(data).lower_bound_
+        for init in ("spectral", "random")
+    ]
+    assert bounds[0] == pytest.approx(bounds[1], rel=1e-7)

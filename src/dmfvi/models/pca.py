@@ -232,7 +232,10 @@ class BayesianPcaModel(Model):
                 covariance[..., diagonal, diagonal] = 1.0 / precision[..., diagonal, diagonal]
             new = replace(belief, mean=mean, precision=precision, covariance=covariance)
             shapes, rates = self._hyper_posterior(new)
-            updated = np.full_like(precisions, HELD_PRECISION) if belief.held else shapes / rates
+            if belief.held:  # any q(alpha) gives a bound; this one lets every column live
+                learned = self._hyper_prior[0] > 0
+                rates = np.where(learned, shapes / HELD_PRECISION, rates)
+            updated = shapes / rates
             settled = np.max(np.abs(updated - precisions) / updated) < HYPER_TOLERANCE
             precisions = updated
             if settled:
