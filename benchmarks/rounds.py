@@ -10,7 +10,7 @@ from rich.table import Table
 from dmfvi import BayesianPCA, Links, Network
 from dmfvi.datasets import make_low_rank
 
-#: network, the prototype's best ADMM figure, its best tracking figure
+#: network, rounds at most for ADMM, rounds at most for tracking
 CASES = [
     (Network.ring(5), 60, 26),
     (Network.chain(5), 104, 88),
