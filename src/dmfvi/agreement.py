@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dmfvi._numeric import FloatArray
 from dmfvi.consensus import AllReduce, BregmanADMM, ConsensusRule, Flood
-from dmfvi.families.base import FloatArray
 from dmfvi.models.base import Average
 from dmfvi.network import Network
 from dmfvi.node import Job

@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 from scipy.sparse.csgraph import shortest_path
 
-from dmfvi.families.base import FloatArray
+from dmfvi._numeric import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,9 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-from dmfvi.families.base import FloatArray
+from dmfvi._numeric import FloatArray
 from dmfvi.network import Network
 
 
@@ -64,13 +64,6 @@ class Progress:
     late: bool = False  # a neighbour's newest message was missing this round
 
 
-class RuleState(Protocol):
-    """What every rule's state has: the round its newest message belongs to."""
-
-    @property
-    def round(self) -> int: ...
-
-
 class ConsensusRule(ABC):
     """How the nodes agree; one instance serves all nodes and holds settings only."""
 
@@ -82,7 +75,7 @@ class ConsensusRule(ABC):
 
     @abstractmethod
     def start(self, place: Place, target: FloatArray) -> Any:
-        """State before the first round."""
+        """State before the first round; ``round`` is what its next message belongs to."""
 
     @abstractmethod
     def advance(self, state: Any, inbox: Mapping[int, Incoming]) -> tuple[Any, Progress]:

@@ -28,10 +28,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dmfvi._numeric import relative_norm
+from dmfvi._numeric import FloatArray, relative_norm
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
 from dmfvi.consensus.mixing import DEFAULT_DAMPING, Mixing, design_mixing
-from dmfvi.families.base import FloatArray
 
 #: the node keeps its own sums this many rounds back, to pair them with late messages
 HISTORY = 48

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray
+from dmfvi._numeric import FloatArray
 
 #: disagreement left after one sweep's mixing: smaller wastes rounds, larger wastes sweeps
 DEFAULT_DAMPING = 0.05

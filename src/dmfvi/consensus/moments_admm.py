@@ -24,9 +24,8 @@ from typing import Literal
 
 import numpy as np
 
-from dmfvi._numeric import relative_norm
+from dmfvi._numeric import FloatArray, relative_norm
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
-from dmfvi.families.base import FloatArray
 
 #: stable on every graph tried when ``unit`` is about three times the posterior's deviation
 DEFAULT_PENALTY = 5.0

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmfvi._numeric import relative_norm
+from dmfvi._numeric import FloatArray, relative_norm
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
-from dmfvi.families.base import FloatArray
 
 #: solve(statistics, own, dual, pull, eta, degree): the node's new parameters
 Solver = Callable[[FloatArray, FloatArray, FloatArray, FloatArray, float, int], FloatArray]

@@ -13,10 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from dmfvi._numeric import relative_norm
+from dmfvi._numeric import FloatArray, relative_norm
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
 from dmfvi.consensus.mixing import DEFAULT_DAMPING, Mixing, design_mixing
-from dmfvi.families.base import FloatArray
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-FloatArray = NDArray[np.float64]
+from dmfvi._numeric import FloatArray as FloatArray  # noqa: PLC0414  (re-exported)
 
 #: number of trailing axes of a natural parameter that belong to one event
 SCALAR, VECTOR, MATRIX = 0, 1, 2

@@ -7,7 +7,7 @@ from numbers import Real
 
 import numpy as np
 
-from dmfvi.families import Gamma, MultivariateNormal, Normal
+from dmfvi.families import Gamma
 from dmfvi.families.base import FloatArray
 
 
@@ -109,13 +109,3 @@ class PcaBelief:
     def loadings(self) -> FloatArray:
         """E[W], (D, M)."""
         return self.mean[:, : self.n_latent]
-
-    def rows(self) -> MultivariateNormal | Normal:
-        """q(W~) as a family with one entry per feature (and per coordinate when factorised)."""
-        d, k = self.mean.shape
-        if self.factorised:
-            precision = np.broadcast_to(np.diagonal(self.precision, axis1=-2, axis2=-1), (d, k))
-            return Normal(precision * self.mean, -0.5 * precision)
-        precision = np.broadcast_to(self.precision, (d, k, k))
-        linear = np.einsum("dij,dj->di", precision, self.mean)
-        return MultivariateNormal(linear, -0.5 * precision)

@@ -20,7 +20,7 @@ import numpy as np
 from dmfvi._numeric import relative_norm
 from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric
 from dmfvi.models.base import Absorbed, Model
-from dmfvi.models.pca_shard import LocalMoments, Shard, Weights
+from dmfvi.models.pca_shard import Shard, Weights
 
 
 class PpcaBelief(NamedTuple):
@@ -33,6 +33,15 @@ class PpcaBelief(NamedTuple):
     def pack(self) -> FloatArray:
         """One flat vector, the noise precision last."""
         return np.append(self.mean.ravel(), self.noise_precision)
+
+
+class PpcaSums(NamedTuple):
+    """What the M-step needs of the E-step."""
+
+    rows: FloatArray  # (D, K, K): sum E[z~ z~'] over the observers of each feature
+    linear: FloatArray  # (D, K)
+    n_observed: float
+    residual: float
 
 
 @dataclass(frozen=True)
@@ -58,14 +67,14 @@ class PpcaModel(Model):
             [pack_symmetric(rows).ravel(), m.linear.ravel(), [m.n_observed, m.residual, bound]]
         )
 
-    def moments(self, statistics: FloatArray) -> LocalMoments:
+    def sums(self, statistics: FloatArray) -> PpcaSums:
         """The sums of ``local_step``, unpacked."""
         d, k = self.n_features, self.width
         n_rows = d * k * (k + 1) // 2
         rows = unpack_symmetric(statistics[:n_rows].reshape(d, -1))
         linear = statistics[n_rows : n_rows + d * k].reshape(d, k)
-        n_observed, residual, bound = statistics[-3:]
-        return LocalMoments(rows, linear, np.eye(k), round(float(n_observed)), 0, residual, bound)
+        n_observed, residual, _ = statistics[-3:]
+        return PpcaSums(rows, linear, float(n_observed), float(residual))
 
     def absorb(self, total: FloatArray, own: FloatArray, belief: PpcaBelief) -> Absorbed:
         """``total`` is the agreed parameter vector; ``own`` this node's statistics."""
@@ -88,7 +97,7 @@ class PpcaModel(Model):
         degree: int,
     ) -> FloatArray:
         """The M-step of the module's docstring; with no neighbour it is plain EM's."""
-        s, m = self.moments(statistics), self.n_latent
+        s, m = self.sums(statistics), self.n_latent
         here, duals, pulls = self.unpack(own), self.unpack(dual), self.unpack(pull)
         a = here.noise_precision
         mean = here.mean.copy()
