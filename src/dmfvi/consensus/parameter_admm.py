@@ -15,8 +15,8 @@ import numpy as np
 from dmfvi._numeric import FloatArray, relative_norm
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
 
-#: solve(statistics, own, dual, pull, eta, degree): the node's new parameters
-Solver = Callable[[FloatArray, FloatArray, FloatArray, FloatArray, float, int], FloatArray]
+#: solve(statistics, own, dual, pull, eta, degree): the node's new parameters; pull and eta per coordinate
+Solver = Callable[[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, int], FloatArray]
 
 
 class ParameterState(NamedTuple):
@@ -30,16 +30,21 @@ class ParameterState(NamedTuple):
 
 
 class ParameterADMM(ConsensusRule):
-    """Agree on parameters that ``solve`` computes from statistics, dual and neighbours."""
+    """Agree on parameters that ``solve`` computes from statistics, dual and neighbours.
+
+    ``penalty`` is eta, one number or one per coordinate: parameters of different units want different ones.
+    """
 
     name = "parameter-admm"
 
-    def __init__(self, solve: Solver, initial: FloatArray, penalty: float = 10.0) -> None:
-        if not penalty > 0:
+    def __init__(self, solve: Solver, initial: FloatArray, penalty: float | FloatArray) -> None:
+        if not np.all(np.asarray(penalty) > 0):
             raise ValueError(f"penalty must be positive, received {penalty!r}")
         self.solve = solve
         self.initial = initial
-        self.penalty = penalty
+        self.penalty: FloatArray = np.broadcast_to(
+            np.asarray(penalty, dtype=np.float64), initial.shape
+        )
 
     def start(self, place: Place, target: FloatArray) -> ParameterState:
         return ParameterState(place, target, self.initial, np.zeros_like(self.initial))

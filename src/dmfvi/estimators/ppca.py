@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from dmfvi.agreement import Meeting
 from dmfvi.consensus.parameter_admm import ParameterADMM
-from dmfvi.engines.local import LocalEngine
+from dmfvi.engines.local import LocalEngine, Observer, RoundRecord, Run
 from dmfvi.estimators.factor_estimator import FactorEstimator
 from dmfvi.estimators.pca_fit import PcaSettings, agree_on_start
 from dmfvi.estimators.validation import (
@@ -20,9 +22,16 @@ from dmfvi.estimators.validation import (
 )
 from dmfvi.models.pca_posterior import PcaPosterior
 from dmfvi.models.pca_shard import make_shard
+from dmfvi.families.base import FloatArray
+from dmfvi.models.pca_start import PcaStart
 from dmfvi.models.ppca import PpcaBelief, PpcaModel
 from dmfvi.network import Network
 from dmfvi.node import Job
+
+#: rounds after which nodes look again whether the penalty still fits the noise they have found
+STAGE_ROUNDS = 50
+#: the noise precision may move by this factor before a new stage is begun
+STAGE_FACTOR = 2.0
 
 
 class PPCA(FactorEstimator):
@@ -36,7 +45,11 @@ class PPCA(FactorEstimator):
     ----------
     n_components : int
     network : Network or None
-    penalty : float, eta of D-PPCA in standardised units
+    penalty : "auto" or float
+        eta of D-PPCA. A number is one eta for all parameters in the units of the data, as published. "auto"
+        weighs each parameter by the curvature of a node's likelihood, a N/V for loadings and mean and
+        n_obs/(2 V a^2) for the noise precision a, and begins anew with agreed averages whenever a has moved by
+        a factor of two: the fixed points are the same, the rounds are many times fewer.
     tol : float, relative change and disagreement of the parameters at which the nodes stop
     max_rounds : int
     fit_mean : bool
@@ -54,7 +67,7 @@ class PPCA(FactorEstimator):
         n_components: int = 2,
         *,
         network: Network | None = None,
-        penalty: float = 10.0,
+        penalty: float | Literal["auto"] = "auto",
         tol: float = 1e-5,
         max_rounds: int = 5000,
         fit_mean: bool = True,
@@ -76,37 +89,22 @@ class PPCA(FactorEstimator):
         n_features = shards[0].shape[1]
         check_n_components(self.n_components, n_features)
         check_positive("tol", self.tol)
-        check_positive("penalty", self.penalty)
+        if self.penalty != "auto":
+            check_positive("penalty", self.penalty)
         check_whole("max_rounds", self.max_rounds, 1)
         check_observed(shards, getattr(self, "feature_names_in_", None))
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        engine = LocalEngine()
+        meeting = Meeting(network, LocalEngine())
         settings = PcaSettings(int(self.n_components), self.fit_mean)
-        start, n_observed = agree_on_start(
-            shards, Meeting(network, engine), settings, np.random.default_rng(seed)
-        )
+        start, n_observed = agree_on_start(shards, meeting, settings, np.random.default_rng(seed))
+        prepared = [make_shard(start.units.apply(x), self.fit_mean) for x in shards]
         width = self.n_components + int(self.fit_mean)
         model = PpcaModel(n_features, self.n_components, width)
-        mean = np.zeros((n_features, width))
-        mean[:, : self.n_components] = start.loadings
-        belief = PpcaBelief(mean, start.noise_precision)
-        # each node weighs its own statistics by its own precision: nothing is summed
-        job = Job(
-            model,
-            ParameterADMM(model.solve, belief.pack(), self.penalty),
-            tol=self.tol,
-            replicated=True,
+        task = _Task(
+            model, prepared, meeting, start, n_observed, self.penalty, self.tol, int(self.max_rounds)
         )
-        prepared = [make_shard(start.units.apply(x), self.fit_mean) for x in shards]
         with self._watching(network, None) as watch:
-            run = engine.run(
-                job,
-                network,
-                prepared,
-                [belief] * network.n_nodes,
-                int(self.max_rounds),
-                lambda record, _: watch(record, list),
-            )
+            run = task.run(lambda record, _: watch(record, list))
         points = [
             PcaPosterior.point(b.mean, b.noise_precision, self.n_components, start.units)
             for b in run.beliefs
@@ -116,3 +114,68 @@ class PPCA(FactorEstimator):
         if network.n_nodes > 1:
             self.history_["objective"][:] = np.nan  # no node knows the others' likelihood
         return self
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One fit in standardised units: ADMM in stages, each with a penalty that all nodes agree on."""
+
+    model: PpcaModel
+    shards: Sequence[Any]
+    meeting: Meeting
+    start: PcaStart
+    n_observed: float
+    penalty: float | Literal["auto"]
+    tol: float
+    max_rounds: int
+
+    def run(self, observer: Observer) -> Run:
+        """Stages until the penalty fits the noise that was found, then to the end."""
+        mean = np.zeros((self.model.n_features, self.model.width))
+        mean[:, : self.model.n_latent] = self.start.loadings
+        belief = PpcaBelief(mean, self.start.noise_precision)
+        history: list[RoundRecord] = []
+        network = self.meeting.network
+        staged = self.penalty == "auto" and network.n_nodes > 1
+        while True:
+            left = self.max_rounds - len(history)
+            # each node weighs its own statistics by its own precision: nothing is summed
+            job = Job(
+                self.model,
+                ParameterADMM(self.model.solve, belief.pack(), self._eta(belief.noise_precision)),
+                tol=self.tol,
+                replicated=True,
+            )
+            run = self.meeting.engine.run(
+                job,
+                network,
+                self.shards,
+                [belief] * network.n_nodes,
+                min(left, STAGE_ROUNDS) if staged else left,
+                _later(observer, len(history)),
+            )
+            history += [replace(r, round=r.round + len(history)) for r in run.history]
+            if run.converged or len(history) >= self.max_rounds:
+                return replace(run, history=history)
+            averages = self.meeting.sum([b.pack() / network.n_nodes for b in run.beliefs])
+            found = self.model.unpack(averages[0])
+            ratio = found.noise_precision / belief.noise_precision
+            staged = not 1 / STAGE_FACTOR < ratio < STAGE_FACTOR
+            belief = found
+
+    def _eta(self, precision: float) -> FloatArray:
+        """Penalty per coordinate, in standardised units (x = scale x'), the noise precision last."""
+        eta = np.empty(self.model.n_features * self.model.width + 1)
+        if self.penalty == "auto":
+            share = self.n_observed / self.meeting.network.n_nodes
+            eta[:-1] = precision * share / self.model.n_features
+            eta[-1] = 0.5 * share / precision**2
+        else:
+            eta[:-1] = self.penalty * self.start.units.scale**2
+            eta[-1] = self.penalty / self.start.units.scale**4
+        return eta
+
+
+def _later(observer: Observer, rounds: int) -> Observer:
+    """The observer with rounds counted from the first stage on."""
+    return lambda record, beliefs: observer(replace(record, round=record.round + rounds), beliefs)

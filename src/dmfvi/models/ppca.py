@@ -93,17 +93,18 @@ class PpcaModel(Model):
         own: FloatArray,
         dual: FloatArray,
         pull: FloatArray,
-        eta: float,
+        eta: FloatArray,
         degree: int,
     ) -> FloatArray:
         """The M-step of the module's docstring; with no neighbour it is plain EM's."""
         s, m = self.sums(statistics), self.n_latent
         here, duals, pulls = self.unpack(own), self.unpack(dual), self.unpack(pull)
-        a = here.noise_precision
+        a, etas = here.noise_precision, self.unpack(eta)
         mean = here.mean.copy()
-        stiff = 2.0 * eta * degree
-        gram = a * s.rows[:, :m, :m] + stiff * np.eye(m)
-        right = a * s.linear[:, :m] - 2.0 * duals.mean[:, :m] + eta * pulls.mean[:, :m]
+        stiff = 2.0 * degree * etas.mean
+        gram = a * s.rows[:, :m, :m] + stiff[:, :m, None] * np.eye(m)
+        drawn = etas.mean * pulls.mean
+        right = a * s.linear[:, :m] - 2.0 * duals.mean[:, :m] + drawn[:, :m]
         if self.width > m:
             right -= a * here.mean[:, m:] * s.rows[:, :m, m]
         mean[:, :m] = np.linalg.solve(gram, right[..., None])[..., 0]
@@ -112,12 +113,14 @@ class PpcaModel(Model):
             loadings = here.mean[:, :m] if degree else mean[:, :m]
             explained = np.einsum("dk,dk->d", loadings, s.rows[:, :m, m])
             right_mean = a * (s.linear[:, m] - explained) - 2.0 * duals.mean[:, m]
-            mean[:, m] = (right_mean + eta * pulls.mean[:, m]) / (a * s.rows[:, m, m] + stiff)
-        middle = 0.5 * s.residual + 2.0 * duals.noise_precision - eta * pulls.noise_precision
+            mean[:, m] = (right_mean + drawn[:, m]) / (a * s.rows[:, m, m] + stiff[:, m])
         if degree:
-            root = np.sqrt(middle**2 + 4.0 * stiff * 0.5 * s.n_observed)
+            curve = 2.0 * degree * etas.noise_precision
+            middle = 0.5 * s.residual + 2.0 * duals.noise_precision
+            middle -= etas.noise_precision * pulls.noise_precision
+            root = np.sqrt(middle**2 + 4.0 * curve * 0.5 * s.n_observed)
             precision = (
-                s.n_observed / (middle + root) if middle > 0 else (root - middle) / (2.0 * stiff)
+                s.n_observed / (middle + root) if middle > 0 else (root - middle) / (2.0 * curve)
             )
         else:
             precision = s.n_observed / max(s.residual, np.finfo(float).tiny)
