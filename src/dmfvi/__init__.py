@@ -5,10 +5,21 @@ posterior that one machine holding all the data would have computed.
 """
 
 from dmfvi.engines.links import Links
-from dmfvi.estimators import PPCA, BayesianPCA
+from dmfvi.estimators import PPCA, BayesianPCA, SVDFactorization
 from dmfvi.models.pca_belief import GammaPrior, PcaPrior
 from dmfvi.network import Network
+from dmfvi.sfm import StructureFromMotion
 
 __version__ = "0.1.0"
 
-__all__ = ["PPCA", "BayesianPCA", "GammaPrior", "Links", "Network", "PcaPrior", "__version__"]
+__all__ = [
+    "PPCA",
+    "BayesianPCA",
+    "GammaPrior",
+    "Links",
+    "Network",
+    "PcaPrior",
+    "SVDFactorization",
+    "StructureFromMotion",
+    "__version__",
+]

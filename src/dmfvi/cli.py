@@ -1,8 +1,9 @@
-"""The command line: dmfvi demo, fit, impute."""
+"""The command line: dmfvi demo, fit, impute, sfm."""
 
 from __future__ import annotations
 
 import csv
+import io
 import sys
 import warnings
 from enum import StrEnum
@@ -16,9 +17,11 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi import __version__
+from dmfvi.cli_network import Topology, make_network
+from dmfvi.cli_sfm import sfm
 from dmfvi.datasets.tables import Table, read_table
 from dmfvi.estimators import BayesianPCA
-from dmfvi.network import Network
+from dmfvi.files import replacing
 from dmfvi.storage import SavedPosterior, load_posterior, save_posterior
 
 app = typer.Typer(
@@ -26,19 +29,8 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Exact decentralized variational inference: every node ends with the pooled posterior.",
 )
+app.command()(sfm)
 console = Console()
-
-
-class Topology(StrEnum):
-    """Graphs that need only a number of nodes."""
-
-    ring = "ring"
-    chain = "chain"
-    star = "star"
-    complete = "complete"
-    random_geometric = "random-geometric"
-    small_world = "small-world"
-    grid = "grid"
 
 
 class Covariance(StrEnum):
@@ -124,7 +116,7 @@ def fit(
     _check_cells(table, data)
     model = BayesianPCA(
         components,
-        network=_network(topology, nodes) if nodes > 1 else None,
+        network=make_network(topology, nodes) if nodes > 1 else None,
         covariance=covariance.value,
         tol=tol,
         max_rounds=max_rounds,
@@ -200,15 +192,6 @@ def _summary(model: BayesianPCA, table: Table, path: Path) -> RichTable:
     return summary
 
 
-def _network(topology: Topology, nodes: int) -> Network:
-    """The network of that kind; a grid is as square as the number of nodes allows."""
-    if topology is Topology.grid:
-        rows = max(r for r in range(1, int(nodes**0.5) + 1) if nodes % r == 0)
-        return Network.grid(rows, nodes // rows)
-    network: Network = getattr(Network, topology.value.replace("-", "_"))(nodes)
-    return network
-
-
 def _check_cells(table: Table, file: Path, allow_empty: bool = False) -> None:
     """Refuse infinities and columns without any value, by name."""
 
@@ -249,22 +232,16 @@ def _in_order(table: Table, saved: SavedPosterior, file: Path) -> Table:
 
 def _write(path: Path, data: np.ndarray, columns: list[str] | None) -> None:
     """Write a .csv or .npy file, whole or not at all."""
-    temporary = path.with_name(path.name + ".part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with replacing(path) as file:
         if path.suffix == ".npy":
-            with temporary.open("wb") as binary:
-                np.save(binary, data)
-        else:
-            with temporary.open("w", newline="", encoding="utf-8") as handle:
-                writer = csv.writer(handle)
-                if columns is not None:
-                    writer.writerow(columns)
-                writer.writerows([[repr(float(v)) for v in row] for row in data])
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+            np.save(file, data)
+            return
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text)
+        if columns is not None:
+            writer.writerow(columns)
+        writer.writerows([[repr(float(v)) for v in row] for row in data])
+        text.detach()
 
 
 def main() -> None:

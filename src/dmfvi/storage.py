@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmfvi.files import replacing
 from dmfvi.models.pca_posterior import PcaPosterior
 
 FORMAT = "dmfvi-pca-posterior"
@@ -33,22 +32,12 @@ def save_posterior(
 ) -> Path:
     """Write ``posterior.npz`` into a directory; an interrupted write leaves nothing behind."""
     folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {name: getattr(posterior, name) for name in ARRAYS}
     content |= {"format": FORMAT, "version": VERSION, "columns": np.array(columns or [], dtype=str)}
     content["converged"] = converged
     target = folder / FILE_NAME
-    handle, temporary = tempfile.mkstemp(dir=folder, suffix=".part")
-    try:
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # a temporary file is private, a model need not be
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, **content)
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(target) as file:
+        np.savez_compressed(file, **content)
     return target
 
 

@@ -1,6 +1,27 @@
-"""Generators and readers."""
+"""Generators, masks and readers."""
 
-from dmfvi.datasets.synthetic import LowRankData, make_low_rank, mask_at_random
+from dmfvi.datasets.cube import CubeTracks, make_cube
+from dmfvi.datasets.masks import (
+    mask_at_random,
+    mask_by_depth,
+    mask_large_values,
+    mask_points_at_random,
+)
+from dmfvi.datasets.synthetic import LowRankData, make_gaussian, make_low_rank
 from dmfvi.datasets.tables import read_table
+from dmfvi.datasets.tracks import Tracks, read_tracks
 
-__all__ = ["LowRankData", "make_low_rank", "mask_at_random", "read_table"]
+__all__ = [
+    "CubeTracks",
+    "LowRankData",
+    "Tracks",
+    "make_cube",
+    "make_gaussian",
+    "make_low_rank",
+    "mask_at_random",
+    "mask_by_depth",
+    "mask_large_values",
+    "mask_points_at_random",
+    "read_table",
+    "read_tracks",
+]

@@ -35,9 +35,14 @@ def make_low_rank(
     return LowRankData(data, loadings, location)
 
 
-def mask_at_random(data: FloatArray, rate: float, *, seed: int = 0) -> FloatArray:
-    """A copy with each entry missing (NaN) independently with probability ``rate``."""
-    if not 0 <= rate < 1:
-        raise ValueError(f"rate must lie in [0, 1), received {rate!r}")
+def make_gaussian(
+    n_samples: int,
+    n_features: int,
+    *,
+    location: float = 5.0,
+    variance: float = 0.8,
+    seed: int = 0,
+) -> FloatArray:
+    """Independent N(location, variance) entries: the paper's data for convergence, which have no subspace."""
     rng = np.random.default_rng(seed)
-    return np.where(rng.random(data.shape) < rate, np.nan, data)
+    return location + np.sqrt(variance) * rng.standard_normal((n_samples, n_features))

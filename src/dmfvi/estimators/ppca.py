@@ -20,9 +20,9 @@ from dmfvi.estimators.validation import (
     check_positive,
     check_whole,
 )
+from dmfvi.families.base import FloatArray
 from dmfvi.models.pca_posterior import PcaPosterior
 from dmfvi.models.pca_shard import make_shard
-from dmfvi.families.base import FloatArray
 from dmfvi.models.pca_start import PcaStart
 from dmfvi.models.ppca import PpcaBelief, PpcaModel
 from dmfvi.network import Network
@@ -101,7 +101,14 @@ class PPCA(FactorEstimator):
         width = self.n_components + int(self.fit_mean)
         model = PpcaModel(n_features, self.n_components, width)
         task = _Task(
-            model, prepared, meeting, start, n_observed, self.penalty, self.tol, int(self.max_rounds)
+            model,
+            prepared,
+            meeting,
+            start,
+            n_observed,
+            self.penalty,
+            self.tol,
+            int(self.max_rounds),
         )
         with self._watching(network, None) as watch:
             run = task.run(lambda record, _: watch(record, list))

@@ -1,0 +1,73 @@
+"""A 3-D figure of points with their uncertainty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import chi2
+
+from dmfvi.families.base import FloatArray
+from dmfvi.report.figures import BLUE, ORANGE
+
+#: ellipsoids are magnified until the median one is this part of the structure's size
+VISIBLE = 0.06
+#: at most so many ellipsoids are drawn, the most uncertain first
+MAX_ELLIPSOIDS = 400
+#: vertices of the sphere that is bent into an ellipsoid
+MERIDIANS, PARALLELS = 13, 7
+
+
+def structure_figure(
+    path: str | Path, structure: FloatArray, covariance: FloatArray, level: float, kind: str
+) -> Path:
+    """Points (P, 3) with the ellipsoids that hold ``level`` of their posterior, from two sides."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 6), layout="constrained")
+    FigureCanvasAgg(figure)
+    size = float(np.linalg.norm(structure.std(0)))
+    radius = np.sqrt(chi2.ppf(level, 3))
+    deviations = np.sqrt(np.linalg.eigvalsh(covariance).clip(0.0))
+    typical = float(np.median(deviations[:, -1])) * radius
+    magnify = _round(max(1.0, VISIBLE * size / max(typical, np.finfo(float).tiny)))
+    for place, (elevation, azimuth) in enumerate(((20, -60), (20, 30)), 1):
+        ax = figure.add_subplot(1, 2, place, projection="3d")
+        _draw(ax, structure, covariance, magnify * radius)
+        ax.view_init(elevation, azimuth)
+    shown = "" if magnify == 1 else f", drawn {magnify:g} times larger"
+    figure.suptitle(f"{len(structure)} points, {kind} structure, {level:.0%} ellipsoids{shown}")
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target, dpi=130)
+    return target
+
+
+def _draw(ax: Any, structure: FloatArray, covariance: FloatArray, radius: float) -> None:
+    u, v = np.meshgrid(np.linspace(0, 2 * np.pi, MERIDIANS), np.linspace(0, np.pi, PARALLELS))
+    sphere = np.stack([np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v)], axis=-1)
+    spread = np.trace(covariance, axis1=1, axis2=2)
+    for point in np.argsort(-spread)[:MAX_ELLIPSOIDS]:
+        values, axes = np.linalg.eigh(covariance[point])
+        shape = sphere @ (axes * np.sqrt(values.clip(0.0))).T * radius + structure[point]
+        ax.plot_surface(*np.moveaxis(shape, -1, 0), color=ORANGE, alpha=0.25, linewidth=0)
+    ax.scatter(*structure.T, color=BLUE, s=5, depthshade=False)
+    ax.set_xlabel("x")
+    ax.set_ylabel("y")
+    ax.set_zlabel("depth")
+    low, high = structure.min(0), structure.max(0)
+    middle, half = 0.5 * (low + high), 0.55 * float((high - low).max())
+    ax.set(
+        xlim=(middle[0] - half, middle[0] + half),
+        ylim=(middle[1] - half, middle[1] + half),
+        zlim=(middle[2] - half, middle[2] + half),
+    )
+    ax.set_box_aspect((1, 1, 1), zoom=1.1)
+
+
+def _round(value: float) -> float:
+    """One significant digit."""
+    digit = 10.0 ** np.floor(np.log10(value))
+    return float(np.round(value / digit) * digit)

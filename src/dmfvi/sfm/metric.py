@@ -1,0 +1,120 @@
+"""From affine to metric: the change of axes that makes the cameras orthographic (Tomasi & Kanade 1992).
+
+Rows i, j of a camera must obey i'Qi = j'Qj (= 1) and i'Qj = 0 for Q = A A'. That is linear in Q. Each camera adds up
+the normal equations of its own frames (a few dozen numbers), so that the network agrees on Q by one sum.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from dmfvi.families.base import FloatArray
+
+CameraModel = Literal["orthographic", "scaled-orthographic"]
+
+#: a frame with fewer points says too little of its camera
+MIN_SEEN = 4
+#: below this part of the largest eigenvalue a direction counts as not determined
+RANK_TOLERANCE = 1e-9
+#: smallest ratio of Q's eigenvalues; a flatter one has collapsed a dimension
+FLATTEST = 1e-8
+N_UNKNOWNS = 6
+#: a point this part of the largest depth away from the middle says which way depth goes
+CLEAR_DEPTH = 0.2
+
+
+class Upgrade(NamedTuple):
+    """A with m' = m A, or None and the reason why there is none."""
+
+    matrix: FloatArray | None
+    message: str
+
+
+def normal_equations(rows: FloatArray, model: CameraModel) -> FloatArray:
+    """Packed Gram matrix (6, 6) and right-hand side (6,) of the constraints of these camera rows (2F, 3)."""
+    i, j = rows[0::2], rows[1::2]
+    one = np.ones(len(i))
+    blocks = [(_products(i, j), 0.0 * one)]
+    if model == "orthographic":
+        blocks += [(_products(i, i), one), (_products(j, j), one)]
+    else:
+        blocks += [(_products(i, i) - _products(j, j), 0.0 * one)]
+    matrix = np.concatenate([block for block, _ in blocks])
+    right = np.concatenate([values for _, values in blocks])
+    size = (rows.T @ rows).ravel()  # what scaled orthography is scaled by
+    return np.concatenate([(matrix.T @ matrix).ravel(), matrix.T @ right, size, [len(i)]])
+
+
+def upgrade(equations: FloatArray, model: CameraModel) -> Upgrade:
+    """Solve the agreed equations for Q and take its root."""
+    gram = equations[: N_UNKNOWNS**2].reshape(N_UNKNOWNS, N_UNKNOWNS)
+    right = equations[N_UNKNOWNS**2 : N_UNKNOWNS**2 + N_UNKNOWNS]
+    size, n_frames = equations[-10:-1].reshape(3, 3), equations[-1]
+    values, vectors = np.linalg.eigh(gram)
+    if not values[-1] > 0:
+        return Upgrade(None, "no frame shows enough points to say how its camera stands")
+    determined = int((values > RANK_TOLERANCE * values[-1]).sum())
+    needed = N_UNKNOWNS if model == "orthographic" else N_UNKNOWNS - 1
+    if determined < needed:
+        return Upgrade(
+            None,
+            f"the frames fix only {determined} of {needed} numbers of the metric: "
+            "more views from other directions are needed",
+        )
+    if model == "orthographic":
+        q = _symmetric(np.asarray(np.linalg.solve(gram, right)))
+    else:
+        q = _symmetric(vectors[:, 0])
+        q = q * np.sign(np.trace(q))
+    spectrum, axes = np.linalg.eigh(q)
+    if spectrum[0] <= FLATTEST * spectrum[-1]:
+        return Upgrade(
+            None,
+            f"no orthographic cameras explain the motion (the metric's eigenvalues are "
+            f"{', '.join(f'{v:.2g}' for v in spectrum)}, all must be positive): the views turn too little, "
+            "or the cameras are far from orthographic",
+        )
+    root = axes * np.sqrt(spectrum)
+    if model == "scaled-orthographic":
+        # any scale fulfils the constraints: take the one that keeps the cameras' size 1 on average
+        root = root / np.sqrt(np.trace(root.T @ size @ root) / (2.0 * n_frames))
+    return Upgrade(root, "")
+
+
+def first_frame_axes(rows: FloatArray, structure: FloatArray) -> FloatArray:
+    """Orthogonal (3, 3): image x, image y and depth of a camera (2, 3).
+
+    Depth may as well be mirrored: the sign is that which makes the first point with a clear depth positive.
+    """
+    i = rows[0] / np.linalg.norm(rows[0])
+    j = rows[1] - (rows[1] @ i) * i
+    j /= np.linalg.norm(j)
+    depth = np.cross(i, j)
+    heights = structure @ depth
+    clear = np.flatnonzero(np.abs(heights) > CLEAR_DEPTH * np.abs(heights).max())
+    sign = np.sign(heights[clear[0]]) if len(clear) else 1.0
+    return np.stack([i, j, sign * depth])
+
+
+def _products(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Coefficients of a'Qb in the six numbers of Q (11, 12, 13, 22, 23, 33)."""
+    cross = a[:, :, None] * b[:, None, :]
+    both = cross + np.swapaxes(cross, 1, 2)
+    return np.stack(
+        [
+            cross[:, 0, 0],
+            both[:, 0, 1],
+            both[:, 0, 2],
+            cross[:, 1, 1],
+            both[:, 1, 2],
+            cross[:, 2, 2],
+        ],
+        axis=1,
+    )
+
+
+def _symmetric(six: Any) -> FloatArray:
+    a, b, c, d, e, f = six
+    return np.array([[a, b, c], [b, d, e], [c, e, f]])
