@@ -1,4 +1,4 @@
-"""The command line: dmfvi demo, fit, impute, sfm."""
+"""The command line: dmfvi demo, fit, impute, sfm, reproduce."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rich.table import Table as RichTable
 
 from dmfvi import __version__
 from dmfvi.cli_network import Topology, make_network
+from dmfvi.cli_reproduce import reproduce
 from dmfvi.cli_sfm import sfm
 from dmfvi.datasets.tables import Table, read_table
 from dmfvi.estimators import BayesianPCA
@@ -30,6 +31,7 @@ app = typer.Typer(
     help="Exact decentralized variational inference: every node ends with the pooled posterior.",
 )
 app.command()(sfm)
+app.command()(reproduce)
 console = Console()
 
 

@@ -1,0 +1,19 @@
+"""The paper's experiments, one file each, enrolled here by one line."""
+
+from dmfvi.experiments import caltech, convergence, cube, dinosaur, hopkins, missing, online
+from dmfvi.experiments.base import Experiment
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        convergence.EXPERIMENT,
+        missing.EXPERIMENT,
+        cube.EXPERIMENT,
+        online.EXPERIMENT,
+        caltech.EXPERIMENT,
+        hopkins.EXPERIMENT,
+        dinosaur.EXPERIMENT,
+    )
+}
+
+__all__ = ["EXPERIMENTS", "Experiment"]
