@@ -1,9 +1,7 @@
-"""Affine structure and cameras from a factor posterior.
+"""Structure and cameras as users see them, in pixels.
 
-An affine camera sees point s as x = m . s + t. Of complete tracks each row's mean is its t, and rank 3 is left.
-Of incomplete tracks the mean of what is seen is another point in every frame; what it leaves is of rank 4,
-x - mean = [S 1] (m, t')', whatever is missing. So rows are centred on what is seen, four factors are fitted, and
-the structure is what the loadings are apart from a constant: S = H L V, H = I - 11'/P, V the three directions of H L.
+An affine camera sees point s as x = m . s + t. Structure and cameras are known up to m -> T m, s -> T^-T (s - o),
+t -> t + m . o; ``metric`` chooses T.
 """
 
 from __future__ import annotations
@@ -12,10 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray
-from dmfvi.models.pca_posterior import PcaPosterior
-
-DIMENSIONS = 3
+from dmfvi._numeric import FloatArray, inverse
+from dmfvi.models.affine import AffineBelief
+from dmfvi.models.affine_shard import DIMENSIONS, AffineShard, Points
 
 
 class Structure(NamedTuple):
@@ -25,10 +22,11 @@ class Structure(NamedTuple):
     covariance: FloatArray  # (P, 3, 3)
     noise_precision: float
 
-    def transformed(self, matrix: FloatArray) -> Structure:
-        """s -> matrix s."""
+    def transformed(self, matrix: FloatArray, origin: FloatArray | None = None) -> Structure:
+        """s -> matrix (s - origin)."""
+        moved = self.mean if origin is None else self.mean - origin
         return Structure(
-            self.mean @ matrix.T, matrix @ self.covariance @ matrix.T, self.noise_precision
+            moved @ matrix.T, matrix @ self.covariance @ matrix.T, self.noise_precision
         )
 
 
@@ -38,12 +36,6 @@ class Cameras(NamedTuple):
     mean: FloatArray  # (2F, 4)
     covariance: FloatArray  # (2F, 4, 4)
 
-    def transformed(self, matrix: FloatArray) -> Cameras:
-        """The same images of points that have become matrix s: m -> matrix^-T m."""
-        extended = np.eye(DIMENSIONS + 1)
-        extended[:DIMENSIONS, :DIMENSIONS] = np.linalg.inv(matrix).T
-        return Cameras(self.mean @ extended.T, extended @ self.covariance @ extended.T)
-
 
 def row_centres(rows: FloatArray) -> FloatArray:
     """Mean of what each row (n, P) sees, (n, 1); zero where it sees nothing."""
@@ -52,59 +44,43 @@ def row_centres(rows: FloatArray) -> FloatArray:
     return np.asarray(total / np.maximum(seen.sum(1, keepdims=True), 1))
 
 
-def structure_directions(posterior: PcaPosterior) -> FloatArray:
-    """V (K, 3): the directions in which the loadings are not constant over the points."""
-    centred = posterior.loadings - posterior.loadings.mean(0)
-    return np.linalg.svd(centred, full_matrices=False)[2][:DIMENSIONS].T
-
-
-def structure_of(posterior: PcaPosterior, directions: FloatArray) -> Structure:
-    """S = H L V with the covariance V' C_p V of each point; the centroid counts as known.
-
-    Three factors of centred rows leave P - 4 directions of noise, which the factor model spreads over P - 3.
-    """
-    loadings, n_points = posterior.loadings, len(posterior.loadings)
-    covariance = posterior.covariance[:, : posterior.n_latent, : posterior.n_latent]
-    centred = posterior.n_latent == DIMENSIONS
-    lost = (n_points - DIMENSIONS) / max(n_points - DIMENSIONS - 1, 1) if centred else 1.0
+def shared_structure(belief: AffineBelief, scale: float) -> Structure:
+    """A node's q(S) in the coordinates that all nodes share, in pixels: s = axes' s' + origin."""
+    shared = Structure(belief.mean, belief.covariance, belief.noise_precision).transformed(
+        belief.axes.T
+    )
     return Structure(
-        (loadings - loadings.mean(0)) @ directions,
-        lost * directions.T @ covariance @ directions,
-        posterior.noise_precision / lost,
+        scale * (shared.mean + belief.origin),
+        scale**2 * shared.covariance,
+        belief.noise_precision / scale**2,
     )
 
 
 def resect(structure: Structure, rows: FloatArray) -> Cameras:
-    """q(m, t) of each row given the structure, m ~ N(0, I), t flat.
-
-    Precision diag(1, 1, 1, 0) + tau sum E[s~ s~'], linear part tau sum x E[s~], s~ = (s, 1), over the points seen.
-    """
-    extended = np.column_stack([structure.mean, np.ones(len(structure.mean))])
-    second = extended[:, :, None] * extended[:, None, :]
-    second[:, :DIMENSIONS, :DIMENSIONS] += structure.covariance
-    seen = np.isfinite(rows)
-    tau = structure.noise_precision
+    """q(m, t) of each row given the structure."""
     centres = row_centres(rows)
-    values = np.where(seen, rows - centres, 0.0)
-    precision = tau * (seen.astype(np.float64) @ second.reshape(len(extended), -1)).reshape(
-        -1, 4, 4
-    )
-    precision[:, :DIMENSIONS, :DIMENSIONS] += np.eye(DIMENSIONS)
-    blind = ~seen.any(1)
-    precision[blind] = np.eye(4)
-    covariance = np.linalg.inv(precision)
-    mean = np.einsum("nij,nj->ni", covariance, tau * values @ extended)
+    found = AffineShard.of(rows - centres).cameras(Points(*structure))
+    sees = np.isfinite(rows).any(1)
+    mean = np.full((len(rows), DIMENSIONS + 1), np.nan)
+    covariance = np.full((len(rows), DIMENSIONS + 1, DIMENSIONS + 1), np.nan)
+    mean[sees], covariance[sees] = found.mean, found.covariance
     mean[:, DIMENSIONS] += centres[:, 0]
-    mean[blind], covariance[blind] = np.nan, np.nan
     return Cameras(mean, covariance)
+
+
+def turned_cameras(cameras: Cameras, matrix: FloatArray) -> Cameras:
+    """The same images of points that have become matrix s: m -> matrix^-T m."""
+    wide = np.eye(DIMENSIONS + 1)
+    wide[:DIMENSIONS, :DIMENSIONS] = inverse(matrix).T
+    return Cameras(cameras.mean @ wide.T, wide @ cameras.covariance @ wide.T)
 
 
 def project(structure: Structure, cameras: Cameras) -> tuple[FloatArray, FloatArray]:
     """Predictive mean and variance (2F, P) of every image coordinate."""
-    extended = np.column_stack([structure.mean, np.ones(len(structure.mean))])
+    wide = np.column_stack([structure.mean, np.ones(len(structure.mean))])
     motion, spread = cameras.mean[:, :DIMENSIONS], cameras.covariance
-    flat = structure.covariance.reshape(len(extended), -1)
-    variance = np.einsum("pi,nij,pj->np", extended, spread, extended)
+    flat = structure.covariance.reshape(len(wide), -1)
+    variance = np.einsum("pi,nij,pj->np", wide, spread, wide, optimize=True)
     outer = motion[:, :, None] * motion[:, None, :] + spread[:, :DIMENSIONS, :DIMENSIONS]
     variance += outer.reshape(len(motion), -1) @ flat.T
-    return cameras.mean @ extended.T, variance + 1.0 / structure.noise_precision
+    return cameras.mean @ wide.T, variance + 1.0 / structure.noise_precision

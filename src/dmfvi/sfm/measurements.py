@@ -20,7 +20,7 @@ MIN_FRAMES = 2
 
 
 def as_matrix(tracks: Any, name: str = "tracks") -> FloatArray:
-    """(F, 2, P) or 2F x P as a float matrix 2F x P; NaN where x or y is not known."""
+    """(F, 2, P) or 2F x P as a float matrix 2F x P; NaN where a coordinate is not known."""
     if isinstance(tracks, Tracks):
         tracks = tracks.data
     data = np.asarray(unmasked(tracks), dtype=np.float64)
@@ -44,9 +44,7 @@ def as_matrix(tracks: Any, name: str = "tracks") -> FloatArray:
             f"{name} is infinite at point {point} in frame {frame // 2}: "
             "use NaN where a point is not seen"
         )
-    frames = data.reshape(-1, 2, data.shape[1])
-    unseen = np.isnan(frames).any(axis=1, keepdims=True)
-    return np.where(unseen, np.nan, frames).reshape(data.shape)
+    return data
 
 
 def split_by_camera(
@@ -119,7 +117,7 @@ def check_tracks(shards: Sequence[FloatArray]) -> None:
         raise ValueError(
             f"camera {blind[0]} sees no point in any frame: leave it out of the network"
         )
-    frames = np.sum([np.isfinite(shard[0::2]).sum(0) for shard in shards], axis=0)
+    frames = np.sum([frames_seen(shard).sum(0) for shard in shards], axis=0)
     short = np.flatnonzero(frames < MIN_FRAMES)
     if len(short):
         shown = ", ".join(f"{p} ({frames[p]})" for p in short[:5])
@@ -128,3 +126,9 @@ def check_tracks(shards: Sequence[FloatArray]) -> None:
             + (f" and {len(short) - 5} more" if len(short) > 5 else "")
             + ": they have no depth, leave them out (Tracks.seen_in(2))"
         )
+
+
+def frames_seen(rows: FloatArray) -> NDArray[np.bool_]:
+    """(F, P): where at least one coordinate of a point is known."""
+    seen = np.isfinite(rows)
+    return np.asarray(seen[0::2] | seen[1::2])

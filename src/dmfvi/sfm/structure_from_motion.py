@@ -3,44 +3,54 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from dmfvi._numeric import FloatArray, inverse
 from dmfvi.agreement import Meeting
-from dmfvi.consensus import ConsensusRule
+from dmfvi.consensus import AllReduce, BregmanADMM, ConsensusRule, StatisticsTracking
 from dmfvi.engines.links import Links
-from dmfvi.engines.local import LocalEngine
-from dmfvi.estimators import BayesianPCA
-from dmfvi.estimators.validation import check_choice
-from dmfvi.families.base import FloatArray
+from dmfvi.engines.local import LocalEngine, Run
+from dmfvi.estimators.pca_fit import HELD_SWEEPS, PcaSettings, agree_on_start
+from dmfvi.estimators.validation import check_choice, check_positive, check_whole
+from dmfvi.models.affine import AffineModel
+from dmfvi.models.affine_shard import DIMENSIONS, AffineShard
 from dmfvi.network import Network
+from dmfvi.node import Job
+from dmfvi.progress import live_rounds
 from dmfvi.sfm.affine import (
-    DIMENSIONS,
     Cameras,
     Structure,
     project,
     resect,
     row_centres,
-    structure_directions,
-    structure_of,
+    shared_structure,
+    turned_cameras,
 )
-from dmfvi.sfm.measurements import IntArray, check_tracks, split_by_camera
+from dmfvi.sfm.measurements import IntArray, check_tracks, frames_seen, split_by_camera
 from dmfvi.sfm.metric import MIN_SEEN, CameraModel, first_frame_axes, normal_equations, upgrade
 from dmfvi.sfm.ply import write_ply
+
+#: rules that agree on sums of statistics
+CONSENSUS: dict[str, Callable[[], ConsensusRule]] = {
+    rule.name: rule for rule in (BregmanADMM, StatisticsTracking, AllReduce)
+}
 
 
 class StructureFromMotion(BaseEstimator):
     """3-D points with covariances from 2-D tracks, pooled or over a network of cameras.
 
-    Each camera keeps its tracks; neighbours exchange statistics of the structure only. Decentralized Bayesian
-    PCA finds the affine structure; with missing points four factors are fitted to rows centred on what
-    they see, because the centroid of what is seen is another point in every frame.
+    Each camera keeps its tracks; neighbours exchange statistics of the structure only. The direction of every
+    camera and its place are learned together, so that frames need no common centroid: the centroid of what is seen
+    is another point in every frame. A coordinate that is missing alone (x without y) is used.
 
     Parameters
     ----------
@@ -63,7 +73,8 @@ class StructureFromMotion(BaseEstimator):
     reprojection_errors_ : (F, P) distances, NaN where a point is not seen.
     noise_ : float, standard deviation of an image coordinate.
     node_structures_ : list of (P, 3), the structure as each camera has it.
-    factors_ : the fitted BayesianPCA; converged_, n_rounds_, lower_bound_ are its own.
+    lower_bound_ : float, evidence lower bound with all constants (offsets flat, density one a pixel).
+    history_, n_rounds_, n_start_rounds_, n_start_bytes_, converged_ : as for ``BayesianPCA``.
 
     The structure is determined up to a reflection in depth, as from any orthographic views.
 
@@ -103,17 +114,32 @@ class StructureFromMotion(BaseEstimator):
         One array per camera, or one array whose frames are split evenly and in order over the network, or as
         ``cameras`` says: the node of each frame.
         """
-        if self.metric is not None:
-            check_choice("metric", self.metric, ["orthographic", "scaled-orthographic"])
+        rule = self._checked_rule()
         network = self.network if self.network is not None else Network.complete(1)
         shards, owner = split_by_camera(tracks, cameras, network)
         check_tracks(shards)
-        meeting = Meeting(network, LocalEngine(self.links), self.consensus == "all-reduce")
-        self._fit_factors(shards, meeting)
-        structures, poses = self._affine(shards, meeting)
+        meeting = Meeting(network, LocalEngine(self.links), rule.collective)
+        structures = self._run(shards, meeting, rule)
+        poses = [resect(s, x) for s, x in zip(structures, shards, strict=True)]
         structures, poses = self._upgraded(shards, structures, poses, meeting)
         self._keep(shards, owner, structures, poses)
         return self
+
+    def _checked_rule(self) -> ConsensusRule:
+        if self.metric is not None:
+            check_choice("metric", self.metric, ["orthographic", "scaled-orthographic"])
+        if self.network is not None and not isinstance(self.network, Network):
+            raise TypeError(
+                f"network must be a dmfvi.Network or None, received {type(self.network).__name__}: "
+                "wrap a graph with Network.from_networkx"
+            )
+        check_positive("tol", self.tol)
+        check_whole("max_rounds", self.max_rounds, 1)
+        if isinstance(self.consensus, ConsensusRule):
+            return self.consensus
+        check_choice("consensus", self.consensus, list(CONSENSUS))
+        alone = self.network is None or self.network.n_nodes == 1
+        return AllReduce() if alone else CONSENSUS[self.consensus]()
 
     def reconstruct(self, return_std: bool = False) -> Any:
         """Image coordinates (2F, P) of every point in every frame; with ``return_std`` their predictive
@@ -152,42 +178,60 @@ class StructureFromMotion(BaseEstimator):
 
     # -- steps ------------------------------------------------------------------------------
 
-    def _fit_factors(self, shards: list[FloatArray], meeting: Meeting) -> None:
-        """Decentralized Bayesian PCA of centred rows; three factors if nothing is missing, else four."""
-        gaps = [np.array([float(np.isnan(shard).sum())]) for shard in shards]
-        complete = meeting.sum(gaps, accuracy=1e-3)[0][0] < 0.5
-        centred = [shard - row_centres(shard) for shard in shards]
-        self.factors_ = BayesianPCA(
-            DIMENSIONS if complete else DIMENSIONS + 1,
-            network=self.network,
-            fit_mean=False,
-            tol=self.tol,
-            max_rounds=self.max_rounds,
-            consensus=self.consensus,
-            links=self.links,
-            random_state=self.random_state,
-            verbose=self.verbose,
+    def _run(
+        self, shards: list[FloatArray], meeting: Meeting, rule: ConsensusRule
+    ) -> list[Structure]:
+        """Agree on a start, run the node loop, give each camera's structure in shared coordinates."""
+        rng = np.random.default_rng(
+            check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         )
-        with warnings.catch_warnings():
-            # a frame that sees nothing says nothing; a point at the centroid does not move
-            warnings.filterwarnings("ignore", message="samples without any observed entry")
-            warnings.filterwarnings("ignore", message="zero variance")
-            self.factors_.fit(centred)
-        self.converged_ = self.factors_.converged_
-        self.n_rounds_ = self.factors_.n_rounds_
-        self.lower_bound_ = self.factors_.lower_bound_
-
-    def _affine(
-        self, shards: list[FloatArray], meeting: Meeting
-    ) -> tuple[list[Structure], list[Cameras]]:
-        """Each camera's structure and poses; the axes are those of node 0."""
-        posteriors = self.factors_.node_posteriors_
-        axes = meeting.broadcast(structure_directions(posteriors[0]).ravel())
-        structures = [
-            structure_of(p, v.reshape(-1, DIMENSIONS))
-            for p, v in zip(posteriors, axes, strict=True)
+        centred = [shard - row_centres(shard) for shard in shards]
+        start, n_observed = agree_on_start(
+            centred, meeting, PcaSettings(DIMENSIONS, fit_mean=False), rng
+        )
+        n_rows = float(meeting.sum([np.array([_n_seeing(shard)]) for shard in shards])[0][0])
+        scale, network = start.units.scale, meeting.network
+        model = AffineModel(shards[0].shape[1])
+        belief = model.start(
+            start.loadings, start.noise_precision, round(HELD_SWEEPS * start.missing)
+        )
+        label = "pooled fit" if network.n_nodes == 1 else network.name
+        with live_rounds(label, self.tol, int(self.max_rounds), self.verbose > 0) as show:
+            run = meeting.engine.run(
+                Job(model, rule, tol=self.tol),
+                network,
+                [AffineShard.of(rows / scale) for rows in centred],
+                [belief] * network.n_nodes,
+                int(self.max_rounds),
+                lambda record, _: show(record),
+            )
+        # t is flat with density one a pixel
+        self._keep_run(run, meeting, (n_rows - n_observed) * float(np.log(scale)))
+        own = run.beliefs[0]
+        shift = meeting.broadcast(np.append(inverse(own.axes).T.ravel(), scale * own.origin))
+        return [
+            shared_structure(b, scale).transformed(v[:9].reshape(3, 3), v[9:])
+            for b, v in zip(run.beliefs, shift, strict=True)
         ]
-        return structures, [resect(s, x) for s, x in zip(structures, shards, strict=True)]
+
+    def _keep_run(self, run: Run, meeting: Meeting, log_scale_term: float) -> None:
+        self.n_rounds_ = self.n_iter_ = run.n_rounds
+        self.n_start_rounds_, self.n_start_bytes_ = meeting.n_rounds, meeting.bytes_sent
+        self.converged_ = run.converged
+        names = ("round", "objective", "change", "disagreement", "bytes_sent", "limited_steps")
+        self.history_ = {
+            name: np.array([getattr(record, name) for record in run.history]) for name in names
+        }
+        self.history_["objective"] += log_scale_term
+        self.lower_bound_ = float(self.history_["objective"][-1])
+        if not run.converged:
+            last = run.history[-1]
+            warnings.warn(
+                f"not converged after {last.round} rounds: relative change {last.change:.2e}, "
+                f"disagreement {last.disagreement:.2e}: raise max_rounds or loosen tol",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
     def _upgraded(
         self,
@@ -202,7 +246,7 @@ class StructureFromMotion(BaseEstimator):
             return structures, poses
         equations = []
         for rows, cameras in zip(shards, poses, strict=True):
-            known = np.repeat(np.isfinite(rows[0::2]).sum(1) >= MIN_SEEN, 2)
+            known = np.repeat(frames_seen(rows).sum(1) >= MIN_SEEN, 2)
             equations.append(normal_equations(cameras.mean[known, :DIMENSIONS], self.metric))
         found = upgrade(meeting.sum(equations)[0], self.metric)
         if found.matrix is None:
@@ -211,14 +255,14 @@ class StructureFromMotion(BaseEstimator):
             return structures, poses
         self.metric_, self.metric_message_ = True, ""
         inverse = np.linalg.inv(found.matrix)
-        seen = np.isfinite(shards[0][0::2]).sum(1)
+        seen = frames_seen(shards[0]).sum(1)
         first = 2 * int(np.argmax(seen >= min(MIN_SEEN, seen.max())))
         rows = poses[0].mean[first : first + 2, :DIMENSIONS] @ found.matrix
         turned = first_frame_axes(rows, structures[0].mean @ inverse.T) @ inverse
         changes = meeting.broadcast(turned.ravel())
         return (
             [s.transformed(c.reshape(3, 3)) for s, c in zip(structures, changes, strict=True)],
-            [p.transformed(c.reshape(3, 3)) for p, c in zip(poses, changes, strict=True)],
+            [turned_cameras(p, c.reshape(3, 3)) for p, c in zip(poses, changes, strict=True)],
         )
 
     def _keep(
@@ -247,3 +291,8 @@ class StructureFromMotion(BaseEstimator):
         gaps = self._tracks - self.reconstruct()
         self.reprojection_errors_ = np.sqrt(gaps[0::2] ** 2 + gaps[1::2] ** 2)
         self.reprojection_error_ = float(np.sqrt(np.nanmean(self.reprojection_errors_**2)))
+
+
+def _n_seeing(rows: FloatArray) -> float:
+    """Rows that see at least one point."""
+    return float(np.isfinite(rows).any(1).sum())
