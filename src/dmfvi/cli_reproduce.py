@@ -19,6 +19,8 @@ from rich.table import Table as RichTable
 from dmfvi.experiments.base import ResultTable
 
 console = Console()
+if not console.is_terminal:  # tables in a file need no narrow columns
+    console = Console(width=140)
 DATA_VARIABLE = "DMFVI_DATA"
 
 

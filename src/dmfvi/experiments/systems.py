@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import subspace_angles
@@ -68,9 +68,7 @@ def _factors(name: str) -> System:
 
 def _affine(shards: Sequence[FloatArray], rank: int, network: Network, seed: int) -> Fitted:
     model = StructureFromMotion(network=network, metric=None, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(list(shards))
+    fit_quietly(model, shards)
     return Fitted(model.node_structures_, model.n_rounds_, model.converged_)
 
 
@@ -89,7 +87,7 @@ SYSTEMS: dict[str, System] = {
 } | {"D-BPCA affine": _affine}
 
 
-def fit_quietly(model: FactorEstimator, shards: Sequence[FloatArray]) -> None:
+def fit_quietly(model: Any, shards: Sequence[FloatArray]) -> None:
     """Fit; whether it converged is a result here, not a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
