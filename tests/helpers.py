@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 from dmfvi.datasets import make_low_rank, mask_at_random
 
@@ -24,3 +28,12 @@ def low_rank_shards(
 def uneven_sizes(n_nodes: int, base: int = 12) -> list[int]:
     """Shard sizes from base to 3 base."""
     return [base + (7 * i) % (2 * base) for i in range(n_nodes)]
+
+
+def shared_data() -> Path:
+    """The folder of recorded data, or a skip that says where it was looked for."""
+    places = [Path(os.environ.get("DMFVI_DATA", "")), Path(__file__).parents[2] / "shared" / "data"]
+    for place in places:
+        if place.name and place.is_dir():
+            return place
+    pytest.skip("no recorded data: set DMFVI_DATA or put them in ../shared/data")

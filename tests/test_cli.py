@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dmfvi.cli import main
-from dmfvi.datasets import make_low_rank, mask_at_random, read_table
+from dmfvi.datasets import make_cube, make_low_rank, mask_at_random, read_table
 from dmfvi.storage import FILE_NAME, load_posterior
 
 
@@ -255,3 +255,53 @@ def test_demo_writes_its_figure(
     out = capsys.readouterr().out
     assert "distance to pooled" in out
     assert (tmp_path / "demo.png").stat().st_size > 10_000
+
+
+def test_sfm_writes_structure_table_and_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "cube.npy", np.concatenate(make_cube(n_frames=12).hidden))
+    out = tmp_path / "out"
+    assert run(monkeypatch, "sfm", str(tmp_path / "cube.npy"), "--out", str(out)) == 0
+    assert "metric" in capsys.readouterr().out
+    rows = np.loadtxt(out / "structure.csv", delimiter=",", skiprows=1)
+    assert rows.shape == (8, 10)
+    assert (out / "structure.ply").exists()
+    assert (out / "structure.png").exists()
+
+
+def test_sfm_names_the_file_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tracks = np.concatenate(make_cube(n_frames=12).cameras)
+    tracks[4:, 2] = np.nan
+    tracks[:2, 2] = np.nan
+    np.save(tmp_path / "cube.npy", tracks)
+    arguments = ["sfm", str(tmp_path / "cube.npy"), "--out", str(tmp_path / "out")]
+    assert run(monkeypatch, *arguments) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "cube.npy" in said
+    assert "points seen in fewer than 2 frames: 2 (1)" in said
+    assert "--min-frames 2" in said
+    assert not (tmp_path / "out").exists()
+    assert run(monkeypatch, *arguments, "--min-frames", "2") == 0
+
+
+def test_reproduce_prints_writes_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["reproduce", "online", "--out", str(tmp_path), "--jobs", "1"]
+    assert run(monkeypatch, *arguments) == 0
+    assert "online D-BPCA" in capsys.readouterr().out
+    assert (tmp_path / "results.json").exists()
+    assert run(monkeypatch, *arguments) == 0
+    assert "3 of them from an earlier run" in " ".join(capsys.readouterr().out.split())
+
+
+def test_reproduce_refuses_what_it_does_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "reproduce", "nothing", "--out", str(tmp_path)) == 1
+    assert "choose one of" in capsys.readouterr().err
+    assert run(monkeypatch, "reproduce", "online", "--data", str(tmp_path / "none")) == 1
+    assert "is not a directory" in " ".join(capsys.readouterr().err.split())

@@ -132,7 +132,7 @@ def draw(figure: Any, outcomes: Sequence[Outcome]) -> None:
         ):
             ax.axhline(value, color="0.3", ls=style, lw=1, label=label)
         ax.set(title=f"10 % {kind}", ylabel="angle to complete SVD (degrees)", yscale="log")
-        ax.legend(frameon=False, fontsize=8)
+        ax.legend(fontsize=8, framealpha=0.9, edgecolor="none", ncols=2)
 
 
 EXPERIMENT = Experiment(

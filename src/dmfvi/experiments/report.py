@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-COLOURS = ("#8d99a6", "#e0a13f", "#e07a3f", "#7fb3d5", "#33658a", "#4f9d69")
+#: one colour a system, in all figures
+COLOURS = {
+    "SVD": "#8d99a6",
+    "PPCA": "#e8c07a",
+    "D-PPCA": "#e07a3f",
+    "BPCA": "#7fb3d5",
+    "D-BPCA": "#33658a",
+    "D-BPCA affine": "#4f9d69",
+}
+OTHER_COLOURS = ("#7fb3d5", "#33658a", "#8d99a6")
 
 
 def box_groups(
@@ -16,7 +25,8 @@ def box_groups(
 ) -> None:
     """One box per label and series; crosses are outliers."""
     width = 0.8 / len(series)
-    for place, (samples, colour) in enumerate(zip(series.values(), COLOURS, strict=False)):
+    for place, (name, samples) in enumerate(series.items()):
+        colour = COLOURS.get(name, OTHER_COLOURS[place % len(OTHER_COLOURS)])
         where = np.arange(len(labels)) + (place - 0.5 * (len(series) - 1)) * width
         kept = [(x, sample) for x, sample in zip(where, samples, strict=True) if len(sample)]
         if kept:
@@ -32,10 +42,9 @@ def box_groups(
                 whiskerprops={"linewidth": 0.7},
                 capprops={"linewidth": 0.7},
             )
-    ax.set_xticks(np.arange(len(labels)), labels)
-    for name, colour in zip(series, COLOURS, strict=False):
         ax.plot([], [], "s", color=colour, label=name)
-    ax.legend(frameon=False, fontsize=8)
+    ax.set_xticks(np.arange(len(labels)), labels)
+    ax.legend(fontsize=8, framealpha=0.9, edgecolor="none")
     ax.spines[["top", "right"]].set_visible(False)
 
 

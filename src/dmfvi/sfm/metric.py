@@ -21,19 +21,22 @@ RANK_TOLERANCE = 1e-9
 #: smallest ratio of Q's eigenvalues; a flatter one has collapsed a dimension
 FLATTEST = 1e-8
 N_UNKNOWNS = 6
+#: sizes along some direction may be uncertain by this part of themselves, no more
+LOOSEST = 0.5
 #: a point this part of the largest depth away from the middle says which way depth goes
 CLEAR_DEPTH = 0.2
 
 
 class Upgrade(NamedTuple):
-    """A with m' = m A, or None and the reason why there is none."""
+    """A with m' = m A, or None and the reason why there is none; and the covariance (6, 6) of Q's numbers."""
 
     matrix: FloatArray | None
     message: str
+    covariance: FloatArray
 
 
 def normal_equations(rows: FloatArray, model: CameraModel) -> FloatArray:
-    """Packed Gram matrix (6, 6) and right-hand side (6,) of the constraints of these camera rows (2F, 3)."""
+    """Gram matrix (6, 6), right-hand side (6,) and sizes of the constraints of these camera rows (2F, 3)."""
     i, j = rows[0::2], rows[1::2]
     one = np.ones(len(i))
     blocks = [(_products(i, j), 0.0 * one)]
@@ -44,43 +47,76 @@ def normal_equations(rows: FloatArray, model: CameraModel) -> FloatArray:
     matrix = np.concatenate([block for block, _ in blocks])
     right = np.concatenate([values for _, values in blocks])
     size = (rows.T @ rows).ravel()  # what scaled orthography is scaled by
-    return np.concatenate([(matrix.T @ matrix).ravel(), matrix.T @ right, size, [len(i)]])
+    counts = [np.vdot(right, right), len(right), len(i)]
+    return np.concatenate([(matrix.T @ matrix).ravel(), matrix.T @ right, size, counts])
 
 
 def upgrade(equations: FloatArray, model: CameraModel) -> Upgrade:
-    """Solve the agreed equations for Q and take its root."""
+    """Solve the agreed equations for Q, judge what they determine, and take Q's root."""
     gram = equations[: N_UNKNOWNS**2].reshape(N_UNKNOWNS, N_UNKNOWNS)
     right = equations[N_UNKNOWNS**2 : N_UNKNOWNS**2 + N_UNKNOWNS]
-    size, n_frames = equations[-10:-1].reshape(3, 3), equations[-1]
+    size = equations[-12:-3].reshape(3, 3)
+    squares, n_equations, n_frames = equations[-3:]
     values, vectors = np.linalg.eigh(gram)
-    if not values[-1] > 0:
-        return Upgrade(None, "no frame shows enough points to say how its camera stands")
-    determined = int((values > RANK_TOLERANCE * values[-1]).sum())
     needed = N_UNKNOWNS if model == "orthographic" else N_UNKNOWNS - 1
-    if determined < needed:
-        return Upgrade(
-            None,
-            f"the frames fix only {determined} of {needed} numbers of the metric: "
-            "more views from other directions are needed",
+    determined = int((values > RANK_TOLERANCE * values[-1]).sum()) if values[-1] > 0 else 0
+    if determined < needed or n_equations <= needed:
+        return _impossible(
+            f"the frames fix only {min(determined, round(n_equations))} of {needed} numbers of "
+            "the metric: more views from other directions are needed"
         )
     if model == "orthographic":
-        q = _symmetric(np.asarray(np.linalg.solve(gram, right)))
-    else:
+        six = np.asarray(np.linalg.solve(gram, right))
+        noise = max(float(squares - six @ right), 0.0) / (n_equations - needed)
+        covariance = noise * np.linalg.inv(gram)
+    else:  # any scale fulfils the constraints: take the one that keeps the cameras' size 1 on average
         q = _symmetric(vectors[:, 0])
-        q = q * np.sign(np.trace(q))
+        six = vectors[:, 0] * 2.0 * n_frames / float(np.sum(q * size))
+        kept = vectors[:, 1:] / np.sqrt(values[1:])
+        noise = max(float(values[0]), 0.0) / (n_equations - needed) * float(six @ six)
+        covariance = noise * (kept @ kept.T)
+    q = _symmetric(six)
     spectrum, axes = np.linalg.eigh(q)
     if spectrum[0] <= FLATTEST * spectrum[-1]:
-        return Upgrade(
-            None,
+        return _impossible(
             f"no orthographic cameras explain the motion (the metric's eigenvalues are "
             f"{', '.join(f'{v:.2g}' for v in spectrum)}, all must be positive): the views turn too little, "
-            "or the cameras are far from orthographic",
+            "or the cameras are far from orthographic"
         )
-    root = axes * np.sqrt(spectrum)
-    if model == "scaled-orthographic":
-        # any scale fulfils the constraints: take the one that keeps the cameras' size 1 on average
-        root = root / np.sqrt(np.trace(root.T @ size @ root) / (2.0 * n_frames))
-    return Upgrade(root, "")
+    found = Upgrade(axes * np.sqrt(spectrum), "", covariance)
+    stretches = [_stretch(found, axis) for axis in np.eye(3)]
+    if max(stretches) > LOOSEST:
+        return _impossible(
+            f"the views turn too little: sizes along one direction are uncertain by a factor of "
+            f"{1.0 + max(stretches):.2g}"
+        )
+    return found
+
+
+def shape_covariance(found: Upgrade, structure: FloatArray) -> FloatArray:
+    """What the uncertainty of Q adds to the covariance of metric points (P, 3), (P, 3, 3).
+
+    With A A' = Q + dQ the points s = A^-1 s_affine move by -E s / 2, E = A^-1 dQ A^-T, up to a rotation.
+    """
+    moves = np.stack(
+        [-0.5 * structure @ _strain(found, six) for six in np.eye(N_UNKNOWNS)], axis=-1
+    )
+    return np.asarray(np.einsum("pia,ab,pjb->pij", moves, found.covariance, moves, optimize=True))
+
+
+def _strain(found: Upgrade, six: FloatArray) -> FloatArray:
+    back = np.linalg.inv(found.matrix) if found.matrix is not None else np.eye(3)
+    return np.asarray(back @ _symmetric(six) @ back.T)
+
+
+def _stretch(found: Upgrade, axis: FloatArray) -> float:
+    """Standard deviation of the relative size along an axis of the metric frame."""
+    slopes = np.array([0.5 * axis @ _strain(found, six) @ axis for six in np.eye(N_UNKNOWNS)])
+    return float(np.sqrt(max(slopes @ found.covariance @ slopes, 0.0)))
+
+
+def _impossible(message: str) -> Upgrade:
+    return Upgrade(None, message, np.zeros((N_UNKNOWNS, N_UNKNOWNS)))
 
 
 def first_frame_axes(rows: FloatArray, structure: FloatArray) -> FloatArray:

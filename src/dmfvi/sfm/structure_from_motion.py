@@ -36,7 +36,14 @@ from dmfvi.sfm.affine import (
     turned_cameras,
 )
 from dmfvi.sfm.measurements import IntArray, check_tracks, frames_seen, split_by_camera
-from dmfvi.sfm.metric import MIN_SEEN, CameraModel, first_frame_axes, normal_equations, upgrade
+from dmfvi.sfm.metric import (
+    MIN_SEEN,
+    CameraModel,
+    first_frame_axes,
+    normal_equations,
+    shape_covariance,
+    upgrade,
+)
 from dmfvi.sfm.ply import write_ply
 
 #: rules that agree on sums of statistics
@@ -64,7 +71,7 @@ class StructureFromMotion(BaseEstimator):
     Attributes
     ----------
     structure_ : (P, 3) posterior mean; metric: in pixels, axes of the first frame's image and depth.
-    structure_cov_ : (P, 3, 3) posterior covariance of each point, the metric upgrade taken as known.
+    structure_cov_ : (P, 3, 3) posterior covariance of each point, and what the metric upgrade leaves uncertain.
     cameras_ : (F, 2, 4) rows (m, t) of each frame, x = m . s + t; NaN for frames that see nothing.
     cameras_cov_ : (F, 2, 4, 4).
     camera_of_frame_ : (F,) node of each frame.
@@ -242,6 +249,7 @@ class StructureFromMotion(BaseEstimator):
     ) -> tuple[list[Structure], list[Cameras]]:
         """Metric axes from agreed constraints, turned to the first frame of node 0."""
         self.metric_, self.metric_message_ = False, "no metric upgrade was asked for"
+        self._shape_cov = np.zeros((shards[0].shape[1], DIMENSIONS, DIMENSIONS))
         if self.metric is None:
             return structures, poses
         equations = []
@@ -254,11 +262,13 @@ class StructureFromMotion(BaseEstimator):
             warnings.warn(f"the structure stays affine: {found.message}", UserWarning, stacklevel=3)
             return structures, poses
         self.metric_, self.metric_message_ = True, ""
-        inverse = np.linalg.inv(found.matrix)
         seen = frames_seen(shards[0]).sum(1)
         first = 2 * int(np.argmax(seen >= min(MIN_SEEN, seen.max())))
         rows = poses[0].mean[first : first + 2, :DIMENSIONS] @ found.matrix
-        turned = first_frame_axes(rows, structures[0].mean @ inverse.T) @ inverse
+        upright = structures[0].mean @ np.linalg.inv(found.matrix).T
+        axes = first_frame_axes(rows, upright)
+        self._shape_cov = axes @ shape_covariance(found, upright) @ axes.T
+        turned = axes @ np.linalg.inv(found.matrix)
         changes = meeting.broadcast(turned.ravel())
         return (
             [s.transformed(c.reshape(3, 3)) for s, c in zip(structures, changes, strict=True)],
@@ -282,7 +292,7 @@ class StructureFromMotion(BaseEstimator):
         )
         self._structure = structures[0]
         self.structure_ = structures[0].mean
-        self.structure_cov_ = structures[0].covariance
+        self.structure_cov_ = structures[0].covariance + self._shape_cov
         self.node_structures_ = [s.mean for s in structures]
         self.cameras_ = self._cameras.mean.reshape(-1, 2, DIMENSIONS + 1)
         self.cameras_cov_ = self._cameras.covariance.reshape(-1, 2, DIMENSIONS + 1, DIMENSIONS + 1)
