@@ -39,11 +39,13 @@ class Meeting:
         return self._run(rule, vectors, 1 if reliable else None, accuracy)
 
     def broadcast(self, vector: FloatArray) -> list[FloatArray]:
-        """Node 0's vector, at every node."""
-        n = self.network.n_nodes
-        if self.collective or n == 1:
-            return [vector] * n
-        vectors = [vector if i == 0 else np.zeros_like(vector) for i in range(n)]
+        """Node 0's vector, at every node; what other nodes pass counts only for its size."""
+        owned = self.engine.owned(self.network)
+        if self.network.n_nodes == 1:
+            return [vector]
+        vectors = [vector if i == 0 else np.zeros_like(vector) for i in owned]
+        if self.collective:  # all others add zeros
+            return self.sum(vectors)
         reliable = self.engine.links.reliable
         return self._run(Flood(), vectors, self.network.diameter if reliable else None, 1.0)
 
@@ -62,9 +64,7 @@ class Meeting:
             fixed_sweeps=fixed_sweeps,
             replicated=isinstance(rule, Flood),
         )
-        run = self.engine.run(
-            job, self.network, vectors, [None] * self.network.n_nodes, MAX_SUM_ROUNDS
-        )
+        run = self.engine.run(job, self.network, vectors, [None] * len(vectors), MAX_SUM_ROUNDS)
         if not run.converged:
             raise RuntimeError(
                 f"the nodes did not agree on a sum within {MAX_SUM_ROUNDS} rounds "

@@ -99,7 +99,9 @@ def step_node(
     rule_state, progress = job.rule.advance(
         state.rule, {j: Incoming(m.round, m.payload) for j, m in inbox.items()}
     )
-    state = state._replace(rule=rule_state, round=state.round + 1, late=state.late or progress.late)
+    # a node that was away takes over its neighbours' count of rounds, or it would stop long after them
+    number = max(state.round + 1, rule_state.round)
+    state = state._replace(rule=rule_state, round=number, late=state.late or progress.late)
     limited = False
     if progress.ready:
         state, limited = _sweep(job, state, progress)

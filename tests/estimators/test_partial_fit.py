@@ -108,7 +108,7 @@ def test_a_batch_without_news_changes_nothing(shares: str) -> None:
 
 def test_bad_input_is_named() -> None:
     grown = BayesianPCA(2, network=Network.ring(2), random_state=0).fit(batches()[0])
-    with pytest.raises(ValueError, match="the model so far has 2 nodes, the network 3"):
+    with pytest.raises(ValueError, match="the model so far has 2 nodes, now there are 3"):
         grown.set_params(network=Network.ring(3)).partial_fit(batches()[1])
     model = BayesianPCA(2, random_state=0).fit(batches()[0])
     with pytest.raises(ValueError, match="forgetting must lie"):

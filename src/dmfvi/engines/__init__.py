@@ -8,7 +8,10 @@ from typing import Any
 from dmfvi.engines.links import Links
 
 #: engine name -> "module:class"
-ENGINES = {"local": "dmfvi.engines.local:LocalEngine"}
+ENGINES = {
+    "local": "dmfvi.engines.local:LocalEngine",
+    "mpi": "dmfvi.engines.mpi:MpiEngine",
+}
 
 
 def engine(name: str, **settings: Any) -> Any:

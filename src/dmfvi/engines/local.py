@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,40 +13,10 @@ from threadpoolctl import threadpool_limits
 
 from dmfvi.consensus.allreduce import EVERYONE
 from dmfvi.consensus.base import Place
+from dmfvi.engines.base import Observer, RoundRecord, Run, record_round
 from dmfvi.engines.links import Links
 from dmfvi.network import Network
 from dmfvi.node import Job, Message, NodeReport, NodeState, message_of, start_node, step_node
-
-
-@dataclass(frozen=True)
-class RoundRecord:
-    """One line of the history: what happened in a round, over all nodes."""
-
-    round: int
-    objective: float
-    change: float
-    disagreement: float
-    bytes_sent: int
-    limited_steps: int
-    swept: bool
-
-
-@dataclass
-class Run:
-    """What an engine gives back: one belief per node, and how it went."""
-
-    beliefs: list[Any]
-    history: list[RoundRecord] = field(default_factory=list)
-    converged: bool = False
-
-    @property
-    def n_rounds(self) -> int:
-        """Rounds until the last node stopped."""
-        return len(self.history)
-
-
-#: called after every round with the record and the nodes' beliefs; returning True ends the run
-Observer = Callable[[RoundRecord, list[Any]], bool | None]
 
 
 class LocalEngine:
@@ -64,6 +33,10 @@ class LocalEngine:
         # one stream of luck and one clock for all runs of a fit: the start's and the model's
         self.rng = np.random.default_rng(self.links.seed)
         self.clock = 0
+
+    def owned(self, network: Network) -> Sequence[int]:
+        """Every node."""
+        return range(network.n_nodes)
 
     def run(
         self,
@@ -95,7 +68,7 @@ class LocalEngine:
             run = Run([node.belief for node in nodes])
             for number in range(1, max_rounds + 1):
                 nodes, reports = self._round(job, nodes, post, number, each)
-                record = _record(job, number, nodes, reports, post.bytes_sent)
+                record = record_round(job, number, nodes, reports, post.bytes_sent)
                 run.history.append(record)
                 run.beliefs = [node.belief for node in nodes]
                 finished = all(node.done for node in nodes)
@@ -192,20 +165,4 @@ def _workers(n_jobs: int | None, n_shards: int) -> int:
     return min(n_shards, int(n_jobs))
 
 
-def _record(
-    job: Job,
-    number: int,
-    nodes: list[NodeState],
-    reports: list[NodeReport | None],
-    bytes_sent: int,
-) -> RoundRecord:
-    acted = [report for report in reports if report is not None]
-    return RoundRecord(
-        round=number,
-        objective=job.model.objective(nodes[0].belief),
-        change=max(node.change for node in nodes),
-        disagreement=max((report.disagreement for report in acted), default=0.0),
-        bytes_sent=bytes_sent,
-        limited_steps=sum(report.limited for report in acted),
-        swept=any(report.swept for report in acted),
-    )
+__all__ = ["LocalEngine", "Observer", "RoundRecord", "Run"]

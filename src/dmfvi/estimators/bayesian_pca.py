@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from sklearn.utils import check_random_state
 
+from dmfvi.agreement import Meeting
 from dmfvi.consensus import (
     RULES,
     AllReduce,
@@ -16,8 +17,8 @@ from dmfvi.consensus import (
     StatisticsTracking,
 )
 from dmfvi.engines import engine
+from dmfvi.engines.base import Engine
 from dmfvi.engines.links import Links
-from dmfvi.engines.local import LocalEngine
 from dmfvi.estimators.factor_estimator import FactorEstimator
 from dmfvi.estimators.pca_fit import (
     PcaFit,
@@ -82,6 +83,8 @@ class BayesianPCA(FactorEstimator):
         The shared start.
     links : Links or None
         Simulated loss, delay and pauses.
+    engine : str or Engine
+        "local": all nodes in this process. "mpi": one node a rank, ``fit`` takes the rank's own rows.
 
     Attributes
     ----------
@@ -129,6 +132,7 @@ class BayesianPCA(FactorEstimator):
         prior: PcaPrior | None = None,
         init: Literal["spectral", "random"] = "spectral",
         links: Links | None = None,
+        engine: str | Engine = "local",
     ) -> None:
         self.n_components = n_components
         self.network = network
@@ -147,6 +151,7 @@ class BayesianPCA(FactorEstimator):
         self.prior = prior
         self.init = init
         self.links = links
+        self.engine = engine
 
     def fit(self, X: Any, y: Any = None, *, observer: PosteriorObserver | None = None) -> Self:
         """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node.
@@ -156,12 +161,16 @@ class BayesianPCA(FactorEstimator):
         """
         shards, network = self._shards(X, first=True)
         self._check_parameters(shards[0].shape[1])
-        check_observed(shards, getattr(self, "feature_names_in_", None))
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        rule, settings, where = self._rule(shards[0].shape[1]), self._settings(), self._engine()
+        if len(shards) == network.n_nodes:
+            check_observed(shards, getattr(self, "feature_names_in_", None))
+        else:  # each process has drawn its own seed
+            agreed = Meeting(network, where, rule.collective).broadcast(np.array([float(seed)]))
+            seed = int(agreed[0][0])
         rng = np.random.default_rng(seed)
-        rule, settings = self._rule(shards[0].shape[1]), self._settings()
         with self._watching(network, observer) as watch:
-            fit = fit_pca(shards, network, rule, self._engine(), settings, rng, watch)
+            fit = fit_pca(shards, network, rule, where, settings, rng, watch)
         return self._keep(fit)
 
     def partial_fit(self, X: Any, y: Any = None, *, forgetting: float = 1.0) -> Self:
@@ -202,8 +211,10 @@ class BayesianPCA(FactorEstimator):
             max_rounds=int(self.max_rounds),
         )
 
-    def _engine(self) -> LocalEngine:
-        made: LocalEngine = engine("local", links=self.links, n_jobs=self.n_jobs)
+    def _engine(self) -> Engine:
+        if not isinstance(self.engine, str):
+            return self.engine
+        made: Engine = engine(self.engine, links=self.links, n_jobs=self.n_jobs)
         return made
 
     def _check_parameters(self, n_features: int) -> None:

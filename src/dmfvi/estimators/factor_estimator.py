@@ -16,7 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dmfvi.engines.local import RoundRecord, Run
+from dmfvi.engines.base import Engine, RoundRecord, Run
+from dmfvi.engines.local import LocalEngine
 from dmfvi.estimators.pca_fit import PosteriorObserver
 from dmfvi.estimators.validation import (
     check_one_shard_per_node,
@@ -104,7 +105,13 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 f"network must be a dmfvi.Network or None, received {type(network).__name__}: "
                 "wrap a graph with Network.from_networkx"
             )
+        here = self._engine().owned(network)
         if is_shard_list(X):
+            if len(here) < network.n_nodes:
+                raise ValueError(
+                    f"received {len(X)} shards, but this process runs node {here[0]} only: "
+                    "pass its own rows as one array"
+                )
             shards = check_shards(X, allow_empty=not first)
             if first:
                 validate_data(self, X[0], ensure_all_finite="allow-nan", dtype=np.float64)
@@ -125,7 +132,13 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             ensure_min_samples=2 if first else 1,
             reset=first,
         )
+        if len(here) < network.n_nodes:
+            return [data], network
         return split_evenly(data, network, allow_empty=not first), network
+
+    def _engine(self) -> Engine:
+        """Where the nodes run; made anew for every fit, since an engine counts its phases."""
+        return LocalEngine()
 
     @contextmanager
     def _watching(

@@ -10,7 +10,7 @@ import numpy as np
 
 from dmfvi.agreement import Meeting
 from dmfvi.consensus import ConsensusRule, MomentsADMM
-from dmfvi.engines.local import LocalEngine, Observer, RoundRecord, Run
+from dmfvi.engines.base import Engine, Observer, RoundRecord, Run
 from dmfvi.families.base import FloatArray
 from dmfvi.models.pca import BayesianPcaModel
 from dmfvi.models.pca_belief import PcaBelief, PcaPrior
@@ -81,7 +81,7 @@ def fit_pca(
     shards: Sequence[FloatArray],
     network: Network,
     rule: ConsensusRule,
-    engine: LocalEngine,
+    engine: Engine,
     settings: PcaSettings,
     rng: np.random.Generator,
     observer: PosteriorObserver | None = None,
@@ -112,7 +112,7 @@ def fit_pca(
     held = HELD_SWEEPS if settings.init == "random" else round(HELD_SWEEPS * start.missing)
     belief = model.start(start.loadings, start.noise_precision, held)
     log_scale_term = -n_observed * float(np.log(units.scale))
-    beliefs = [belief] * network.n_nodes
+    beliefs = [belief] * len(shards)
     task = _Task(shards, beliefs, model, units, log_scale_term)
     return _run(task, network, rule, engine, settings, meeting, observer)
 
@@ -122,7 +122,7 @@ def continue_pca(
     shards: Sequence[FloatArray],
     network: Network,
     rule: ConsensusRule,
-    engine: LocalEngine,
+    engine: Engine,
     settings: PcaSettings,
     forgetting: float = 1.0,
     observer: PosteriorObserver | None = None,
@@ -132,9 +132,9 @@ def continue_pca(
     Each node carries 1/V of the agreed statistics, tempered by ``forgetting``; the local variables of
     earlier batches are not visited again.
     """
-    if len(previous.run.beliefs) != network.n_nodes:
+    if len(previous.run.beliefs) != len(shards):
         raise ValueError(
-            f"the model so far has {len(previous.run.beliefs)} nodes, the network {network.n_nodes}: "
+            f"the model so far has {len(previous.run.beliefs)} nodes, now there are {len(shards)}: "
             "fit anew to change the network"
         )
     meeting = Meeting(network, engine, rule.collective)
@@ -168,7 +168,7 @@ def _run(
     task: _Task,
     network: Network,
     rule: ConsensusRule,
-    engine: LocalEngine,
+    engine: Engine,
     settings: PcaSettings,
     meeting: Meeting,
     observer: PosteriorObserver | None,
@@ -204,6 +204,9 @@ def agree_on_start(
     basis = random_basis(n_features, n_components, rng)
     random_loadings = rng.standard_normal((n_features, n_components))
     counts = meeting.sum([count_vector(data) for data in shards], UNITS_ACCURACY)
+    unseen = np.flatnonzero(counts[0][1 + n_features :] < 0.5)
+    if len(unseen):  # where each process has one node, only the sum knows
+        raise ValueError(f"nobody has observed feature {unseen[0]}: drop it at every node")
     known = [read_counts(total, settings.fit_mean) for total in counts]
     means = [mean for mean, _ in known]
     first = meeting.sum(

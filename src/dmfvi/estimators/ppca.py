@@ -157,7 +157,7 @@ class _Task:
                 job,
                 network,
                 self.shards,
-                [belief] * network.n_nodes,
+                [belief] * len(self.shards),
                 min(left, STAGE_ROUNDS) if staged else left,
                 _later(observer, len(history)),
             )

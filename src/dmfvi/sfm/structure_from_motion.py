@@ -208,7 +208,7 @@ class StructureFromMotion(BaseEstimator):
                 Job(model, rule, tol=self.tol),
                 network,
                 [AffineShard.of(rows / scale) for rows in centred],
-                [belief] * network.n_nodes,
+                [belief] * len(shards),
                 int(self.max_rounds),
                 lambda record, _: show(record),
             )

@@ -1,0 +1,130 @@
+"""Checkpoints: versioned, checksummed .npz files, written whole or not at all, never pickled.
+
+A run consists of phases (agreeing on a start, then fitting), each one call of an engine. The journal of a node holds
+what finished phases gave and where the current one is, so that a node that comes back repeats nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmfvi.files import replacing
+from dmfvi.node import NodeState
+from dmfvi.structured import decode, encode
+
+FORMAT, VERSION = "dmfvi-checkpoint", 1
+
+
+def save_checkpoint(path: Path, content: Any, fingerprint: str) -> Path:
+    """Write ``content`` with the fingerprint of what it belongs to."""
+    arrays: dict[str, np.ndarray] = {}
+    spec = json.dumps(encode(content, arrays))
+    head = {"format": FORMAT, "version": VERSION, "fingerprint": fingerprint, "spec": spec}
+    digest = _digest(head, arrays)
+    with replacing(path) as file:
+        np.savez(file, head=json.dumps(head), digest=digest, **arrays)  # type: ignore[arg-type]
+    return path
+
+
+def load_checkpoint(path: Path, fingerprint: str) -> Any:
+    """Read what ``save_checkpoint`` wrote; a torn, altered or foreign file is refused with the reason."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        head = json.loads(str(arrays.pop("head")))
+        digest = str(arrays.pop("digest"))
+    except Exception as error:  # a damaged archive raises nearly anything
+        raise ValueError(f"{path} is torn or no checkpoint ({error}): remove it") from error
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
+        raise ValueError(f"{path} is not a {FORMAT} file")
+    if head.get("version") != VERSION:
+        raise ValueError(
+            f"{path} has version {head.get('version')}, this library reads version {VERSION}"
+        )
+    if digest != _digest(head, arrays):
+        raise ValueError(f"{path} has been altered: its checksum does not match, remove it")
+    if head["fingerprint"] != fingerprint:
+        raise ValueError(
+            f"{path} belongs to another model, data or network: remove it or start without resuming"
+        )
+    try:
+        return decode(json.loads(head["spec"]), arrays)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} was written by another version ({error}): remove it") from error
+
+
+def _digest(head: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+@dataclass
+class Journal:
+    """One node's memory on disk: finished phases, and the current one every ``every`` rounds.
+
+    The last two are kept: neighbours may have stopped one checkpoint apart.
+    """
+
+    folder: Path
+    node: int
+    fingerprint: str
+    every: int = 20
+    finished: dict[int, Any] = field(default_factory=dict)
+    snapshots: list[tuple[int, int, NodeState]] = field(default_factory=list)  # phase, round, state
+
+    @property
+    def path(self) -> Path:
+        """The node's file."""
+        return self.folder / f"node-{self.node}.npz"
+
+    def resume(self) -> bool:
+        """Read what is there; False if there is nothing."""
+        if not self.path.exists():
+            return False
+        self.finished, self.snapshots = load_checkpoint(self.path, self.fingerprint)
+        return True
+
+    def due(self, round_number: int) -> bool:
+        """Whether this round is one to remember."""
+        return round_number % self.every == 0
+
+    def note(self, phase: int, round_number: int, state: NodeState) -> None:
+        """Remember where a phase is; the shard is not written, it is the node's own data."""
+        self.snapshots = [*self.snapshots[-1:], (phase, round_number, state._replace(shard=None))]
+        self._write()
+
+    def finish(self, phase: int, belief: Any) -> None:
+        """Remember what a phase gave."""
+        self.finished = {**self.finished, phase: belief}
+        self.snapshots = []
+        self._write()
+
+    def at(self, phase: int, round_number: int) -> NodeState | None:
+        """The state of that phase and round, if it is remembered."""
+        for known_phase, known_round, state in self.snapshots:
+            if (known_phase, known_round) == (phase, round_number):
+                return state
+        return None
+
+    def rounds(self, phase: int) -> list[int]:
+        """Rounds of a phase that are remembered."""
+        return [number for known, number, _ in self.snapshots if known == phase]
+
+    def clear(self) -> None:
+        """The run is over: nothing is left to resume."""
+        self.path.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        save_checkpoint(self.path, (self.finished, self.snapshots), self.fingerprint)

@@ -1,0 +1,83 @@
+"""The contract of an engine: it runs the node loop for the nodes that this process owns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from dmfvi.engines.links import Links
+from dmfvi.network import Network
+from dmfvi.node import Job, NodeReport, NodeState
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One line of the history: what happened in a round, over the nodes of this process."""
+
+    round: int
+    objective: float
+    change: float
+    disagreement: float
+    bytes_sent: int
+    limited_steps: int
+    swept: bool
+
+
+@dataclass
+class Run:
+    """What an engine gives back: one belief per node it owns, and how it went."""
+
+    beliefs: list[Any]
+    history: list[RoundRecord] = field(default_factory=list)
+    converged: bool = False
+
+    @property
+    def n_rounds(self) -> int:
+        """Rounds until the last node stopped."""
+        return len(self.history)
+
+
+#: called after every round with the record and the nodes' beliefs; returning True ends the run
+Observer = Callable[[RoundRecord, list[Any]], bool | None]
+
+
+class Engine(Protocol):
+    """Shards and beliefs are those of the nodes that ``owned`` names, in that order."""
+
+    name: str
+    links: Links
+
+    def owned(self, network: Network) -> Sequence[int]:
+        """The nodes that run in this process; all of them in a simulation."""
+
+    def run(
+        self,
+        job: Job,
+        network: Network,
+        shards: Sequence[Any],
+        beliefs: Sequence[Any],
+        max_rounds: int,
+        observer: Observer | None = None,
+    ) -> Run:
+        """All rounds from one belief per owned node until they have stopped, or ``max_rounds``."""
+
+
+def record_round(
+    job: Job,
+    number: int,
+    nodes: Sequence[NodeState],
+    reports: Sequence[NodeReport | None],
+    bytes_sent: int,
+) -> RoundRecord:
+    """The line of the history that these nodes give."""
+    acted = [report for report in reports if report is not None]
+    return RoundRecord(
+        round=number,
+        objective=job.model.objective(nodes[0].belief),
+        change=max(node.change for node in nodes),
+        disagreement=max((report.disagreement for report in acted), default=0.0),
+        bytes_sent=bytes_sent,
+        limited_steps=sum(report.limited for report in acted),
+        swept=any(report.swept for report in acted),
+    )

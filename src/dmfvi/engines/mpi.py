@@ -1,0 +1,253 @@
+"""The MPI engine: one node a rank, buffers only, for clusters.
+
+Every rank runs the same program with its own shard:
+
+    mpiexec -n 5 python -m mpi4py fit.py
+
+Messages go round by neighbourhood collectives on a distributed graph communicator; while they travel, the
+rank writes its history and checkpoint. A dead rank ends the job (MPI's way); with a journal the job resumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmfvi.checkpoint import Journal
+from dmfvi.consensus.allreduce import EVERYONE
+from dmfvi.consensus.base import Place
+from dmfvi.engines.base import Observer, Run, record_round
+from dmfvi.engines.links import Links
+from dmfvi.families.base import FloatArray
+from dmfvi.network import Network
+from dmfvi.node import Job, Message, NodeReport, NodeState, message_of, start_node, step_node
+
+#: numbers before the payload: round, quiet, stop_at (exact in float64 up to 2^53)
+HEADER = 3
+LARGEST = 2**53
+#: a phase that has no round to resume
+NOTHING = -1
+
+
+class MpiEngine:
+    """Runs this rank's node.
+
+    comm : an mpi4py communicator, COMM_WORLD when None.
+    journal : folder for checkpoints, or None.
+    every : rounds between checkpoints.
+    resume : whether to go on from the checkpoints in ``journal``.
+    fingerprint : what a checkpoint must belong to.
+    """
+
+    name = "mpi"
+
+    def __init__(
+        self,
+        comm: Any = None,
+        journal: str | Path | None = None,
+        every: int = 20,
+        resume: bool = False,
+        fingerprint: str = "",
+        links: Links | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        if links is not None and not links.reliable:
+            raise ValueError("simulated links need engine='local', received engine='mpi'")
+        self.links = Links()
+        self.comm = _world() if comm is None else comm
+        self.phase = 0
+        self.graphs: dict[tuple[int, ...], Any] = {}
+        self.journal: Journal | None = None
+        if journal is not None:
+            name = f"{fingerprint} {self.comm.Get_size()} ranks"
+            self.journal = Journal(Path(journal), self.comm.Get_rank(), name, every)
+            if resume:
+                self._resume()
+
+    def owned(self, network: Network) -> Sequence[int]:
+        """This rank's node."""
+        if network.n_nodes != self.comm.Get_size():
+            raise ValueError(
+                f"the network has {network.n_nodes} nodes, MPI runs {self.comm.Get_size()} ranks: "
+                f"start it with mpiexec -n {network.n_nodes}"
+            )
+        return [int(self.comm.Get_rank())]
+
+    def run(
+        self,
+        job: Job,
+        network: Network,
+        shards: Sequence[Any],
+        beliefs: Sequence[Any],
+        max_rounds: int,
+        observer: Observer | None = None,
+    ) -> Run:
+        """All rounds of this rank's node; every rank must call it with the same job and network."""
+        (node,) = self.owned(network)
+        phase, self.phase = self.phase, self.phase + 1
+        if self.journal is not None and phase in self.journal.finished:
+            return Run([self.journal.finished[phase]], [], True)
+        place = Place.of(network, node)
+        state, number = self._start(job, phase, place, shards[0], beliefs[0])
+        exchange = self._exchange(job, place)
+        run = Run([state.belief])
+        report: NodeReport | None = None
+        message = message_of(job, state)
+        while number < max_rounds:
+            pending = exchange.begin(message)
+            if report is not None:  # while the messages travel
+                self._keep(job, run, number, state, report, message, phase, observer)
+            inbox = pending.finish()
+            state, report = step_node(job, state, inbox)
+            number += 1
+            run.beliefs = [state.belief]
+            if state.done:
+                break
+            message = message_of(job, state)
+        if report is not None:
+            self._keep(job, run, number, state, report, message, phase, observer)
+        run.converged = state.done
+        if self.journal is not None:
+            self.journal.finish(phase, state.belief)
+        return run
+
+    def _keep(
+        self,
+        job: Job,
+        run: Run,
+        number: int,
+        state: NodeState,
+        report: NodeReport,
+        message: Message,
+        phase: int,
+        observer: Observer | None,
+    ) -> None:
+        sent = message.n_bytes * (1 if job.rule.collective else state.place.degree)
+        run.history.append(record_round(job, number, [state], [report], sent))
+        if self.journal is not None and self.journal.due(number) and not state.done:
+            self.journal.note(phase, number, state)
+        if observer is not None:
+            observer(run.history[-1], run.beliefs)
+
+    # -- start and resume -------------------------------------------------------------
+
+    def _start(
+        self, job: Job, phase: int, place: Place, shard: Any, belief: Any
+    ) -> tuple[NodeState, int]:
+        """A new state, or that of the newest round that every rank remembers."""
+        if self.journal is not None:
+            common = self._common_round(self.journal.rounds(phase))
+            known = None if common == NOTHING else self.journal.at(phase, common)
+            if known is not None:
+                return known._replace(shard=shard), common
+        return start_node(job, place, shard, belief), 0
+
+    def _common_round(self, rounds: list[int]) -> int:
+        """The newest round in every rank's list; ranks differ by one checkpoint at most."""
+        mine = np.full(2, NOTHING, dtype=np.int64)
+        mine[: len(rounds)] = rounds
+        everyone = np.empty((self.comm.Get_size(), 2), dtype=np.int64)
+        self.comm.Allgather(mine, everyone)
+        shared = set.intersection(*(set(row.tolist()) for row in everyone)) - {NOTHING}
+        return max(shared, default=NOTHING)
+
+    def _resume(self) -> None:
+        """Read the journals; phases count as finished only where every rank has finished them."""
+        assert self.journal is not None
+        self.journal.resume()
+        finished = np.array([len(self.journal.finished)], dtype=np.int64)
+        least = np.empty_like(finished)
+        from mpi4py import MPI
+
+        self.comm.Allreduce(finished, least, op=MPI.MIN)
+        dropped = [phase for phase in self.journal.finished if phase >= int(least[0])]
+        for phase in dropped:  # someone was killed in it: all go through it again
+            del self.journal.finished[phase]
+        if dropped:
+            self.journal.snapshots = []
+
+    # -- messages -----------------------------------------------------------------------
+
+    def _exchange(self, job: Job, place: Place) -> _Exchange:
+        if job.rule.collective:
+            return _Sum(self.comm)
+        if place.neighbours not in self.graphs:
+            ends = list(place.neighbours)
+            self.graphs[place.neighbours] = self.comm.Create_dist_graph_adjacent(
+                ends, ends, reorder=False
+            )
+        return _Neighbours(self.graphs[place.neighbours], place)
+
+
+class _Exchange:
+    """One round of messages: begun, and finished when the inbox is needed."""
+
+    def begin(self, message: Message) -> _Exchange:
+        raise NotImplementedError
+
+    def finish(self) -> dict[int, Message]:
+        raise NotImplementedError
+
+
+class _Neighbours(_Exchange):
+    """Neighbour_allgather on the graph: the same buffer to every neighbour."""
+
+    def __init__(self, graph: Any, place: Place) -> None:
+        self.graph = graph
+        self.place = place
+        self.send: FloatArray = np.empty(0)
+        self.receive: FloatArray = np.empty((0, 0))
+        self.request: Any = None
+
+    def begin(self, message: Message) -> _Exchange:
+        size = HEADER + message.payload.size
+        if self.send.size != size:
+            self.send, self.receive = np.empty(size), np.empty((self.place.degree, size))
+        self.send[:HEADER] = message.round, message.quiet, min(message.stop_at, LARGEST)
+        self.send[HEADER:] = message.payload
+        self.request = self.graph.Ineighbor_allgather(self.send, self.receive)
+        return self
+
+    def finish(self) -> dict[int, Message]:
+        self.request.Wait()
+        return {
+            j: Message(j, int(row[0]), row[HEADER:].copy(), int(row[1]), _stop(row[2]))
+            for j, row in zip(self.place.neighbours, self.receive, strict=True)
+        }
+
+
+class _Sum(_Exchange):
+    """Iallreduce of the payloads, for rules that want the sum."""
+
+    def __init__(self, comm: Any) -> None:
+        self.comm = comm
+
+    def begin(self, message: Message) -> _Exchange:
+        self.message = message
+        self.total = np.empty_like(message.payload)
+        self.request = self.comm.Iallreduce(np.ascontiguousarray(message.payload), self.total)
+        return self
+
+    def finish(self) -> dict[int, Message]:
+        self.request.Wait()
+        m = self.message
+        return {EVERYONE: Message(EVERYONE, m.round, self.total, 0, m.stop_at)}
+
+
+def _stop(value: float) -> int:
+    from dmfvi.node import NO_STOP
+
+    return NO_STOP if value >= LARGEST else int(value)
+
+
+def _world() -> Any:
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise ImportError(
+            "engine='mpi' needs mpi4py and an MPI library: pip install 'dmfvi[mpi]'"
+        ) from error
+    return MPI.COMM_WORLD
