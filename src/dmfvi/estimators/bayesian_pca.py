@@ -212,6 +212,11 @@ class BayesianPCA(FactorEstimator):
         )
 
     def _engine(self) -> Engine:
+        if self.links is not None and not isinstance(self.links, Links):
+            raise TypeError(
+                f"links must be dmfvi.Links or None, received {type(self.links).__name__}: "
+                "write Links(loss=0.1), for example"
+            )
         if not isinstance(self.engine, str):
             return self.engine
         made: Engine = engine(self.engine, links=self.links, n_jobs=self.n_jobs)
@@ -223,11 +228,6 @@ class BayesianPCA(FactorEstimator):
         check_whole("max_rounds", self.max_rounds, 1)
         if self.rounds_per_sweep != "auto":
             check_whole("rounds_per_sweep", self.rounds_per_sweep, 1)
-        if self.links is not None and not isinstance(self.links, Links):
-            raise TypeError(
-                f"links must be dmfvi.Links or None, received {type(self.links).__name__}: "
-                "write Links(loss=0.1), for example"
-            )
         if self.network is None and self.links is not None:
             raise ValueError("links are for a network, received network=None: pass a network")
         if self.network is None and self.noise == "per_node":

@@ -1,0 +1,358 @@
+"""The network engine: this machine's node, its neighbours elsewhere, over links that may fail.
+
+Asynchronous: a node never waits longer than ``patience`` for a neighbour and goes on with what it has; a
+message supersedes all earlier ones. Rounds of different phases, epochs or models are told apart by the frame. When
+the membership changes, ``run`` raises ``MembershipChanged`` and the fit begins anew with who is there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dmfvi.checkpoint import Journal
+from dmfvi.consensus.base import Place
+from dmfvi.engines.base import Observer, Run, record_round
+from dmfvi.engines.links import Links
+from dmfvi.engines.transport import Transport
+from dmfvi.membership import View, read_entries
+from dmfvi.network import Network
+from dmfvi.node import NO_STOP, Job, Message, NodeState, message_of, start_node, step_node
+from dmfvi.wire import FLOAT32, FLOAT64, INT64, ROUND, VIEW, Frame, Malformed, pack, unpack
+
+#: a view is sent at least this often, in seconds: it is also the sign of life
+HEARTBEAT = 0.5
+#: own message is repeated after this part of the patience
+REPEAT_AFTER = 0.25
+#: rounds of a neighbour that are kept until they are needed
+AHEAD = 8
+#: single precision serves while nodes disagree by more than this
+SINGLE_ABOVE = 1e-3
+
+
+class MembershipChanged(Exception):
+    """Somebody has come or gone: what was agreed on so far belongs to another set of nodes."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long to wait, in seconds."""
+
+    patience: float = 2.0  # for a neighbour's message of a round
+    silence: float = 60.0  # until a silent neighbour counts as gone
+    settle: float = 1.0  # without news of members before a fit begins
+    linger: float = 30.0  # for others to finish
+
+
+@dataclass
+class Counts:
+    """What was heard and what was not good enough."""
+
+    sent_bytes: int = 0
+    received: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    waited: int = 0  # rounds that went on without somebody
+
+
+class NetworkNode:
+    """One node's ear and voice: frames in and out, who is there, messages by phase and round."""
+
+    def __init__(
+        self,
+        node: int,
+        neighbours: Sequence[int],
+        transport: Transport,
+        fingerprint: bytes,
+        version: int,
+        timing: Timing | None = None,
+        single: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.node = node
+        self.neighbours = tuple(neighbours)
+        self.transport = transport
+        self.fingerprint = fingerprint
+        self.timing = timing or Timing()
+        self.single = single
+        self.clock = clock
+        self.view = View.first(node, version)
+        self.counts = Counts()
+        self.heard_at: dict[int, float] = {}
+        self.changed_at = clock()
+        self.said_at = -np.inf
+        self.epoch = -1
+        self.phase = 0
+        self.sizes: dict[int, set[int]] = {}  # payload sizes that a phase may have
+        self.mail: dict[tuple[int, int], dict[int, Frame]] = {}  # (sender, phase) -> round -> frame
+        self.finals: dict[int, bytes] = {}  # own last frame of finished phases
+
+    # -- out ----------------------------------------------------------------------------
+
+    def say(self, data: bytes) -> None:
+        """To all neighbours."""
+        self.counts.sent_bytes += len(data)
+        self.transport.send(data)
+
+    def say_view(self) -> None:
+        """Who is there, as far as this node knows."""
+        self.said_at = self.clock()
+        frame = Frame(VIEW, self.fingerprint, self.node, 0, 0, 0, 0, 0, self.view.pack())
+        self.say(pack(frame, INT64))
+
+    def frame_of(self, message: Message, disagreement: float) -> bytes:
+        """A round's message as bytes; in single precision while that is precise enough.
+
+        Sums are cumulative and a frame supersedes all earlier ones, so what rounding did is gone with the first
+        frame in double precision.
+        """
+        frame = Frame(
+            ROUND,
+            self.fingerprint,
+            self.node,
+            self.epoch,
+            self.phase,
+            message.round,
+            message.quiet,
+            message.stop_at,
+            message.payload,
+        )
+        short = self.single and disagreement > SINGLE_ABOVE and message.stop_at == NO_STOP
+        return pack(frame, FLOAT32 if short else FLOAT64)
+
+    # -- in -----------------------------------------------------------------------------
+
+    def listen(self, timeout: float) -> bool:
+        """Read one frame, or wait; keeps the view and the heartbeat going. Whether something was read."""
+        now = self.clock()
+        if now - self.said_at > HEARTBEAT:
+            self.say_view()
+        got = self.transport.receive(max(0.0, min(timeout, HEARTBEAT)))
+        if got is not None:
+            try:
+                self._take(*got)
+            except Malformed as reason:
+                self.counts.refused[str(reason)] += 1
+        self._watch_silence()
+        return got is not None
+
+    def _take(self, peer: int, data: bytes) -> None:
+        frame = unpack(data)
+        if frame.fingerprint != self.fingerprint:
+            raise Malformed("another model")
+        if frame.sender != peer or peer not in self.neighbours:
+            raise Malformed("another sender")
+        if frame.kind == VIEW:
+            entries = read_entries(frame.payload)
+            self._alive(peer)
+            self._see(self.view.merged(entries))
+            return
+        self._alive(peer)
+        if frame.epoch != self.epoch:
+            raise Malformed("another epoch")
+        if frame.phase < self.phase:
+            self._help(frame)
+            return
+        known = self.sizes.get(frame.phase)
+        if known is not None and frame.payload.size not in known:
+            raise Malformed("size")
+        self.counts.received += 1
+        box = self.mail.setdefault((peer, frame.phase), {})
+        box[frame.round] = frame
+        for number in sorted(box)[:-AHEAD]:
+            del box[number]
+
+    def _help(self, frame: Frame) -> None:
+        """A neighbour is still in a phase that is over here: tell it how that ended."""
+        final = self.finals.get(frame.phase)
+        if final is not None:
+            self.say(final)
+
+    def _alive(self, peer: int) -> None:
+        self.heard_at[peer] = self.clock()
+        self._see(self.view.hearing(set(self.view.own.hears) | {peer}))
+
+    def _watch_silence(self) -> None:
+        now = self.clock()
+        gone = {j for j in self.view.own.hears if now - self.heard_at[j] > self.timing.silence}
+        if gone:
+            self._see(self.view.hearing(set(self.view.own.hears) - gone))
+
+    def _see(self, view: View) -> None:
+        if view is self.view or view.entries == self.view.entries:
+            return
+        changed = view.epoch != self.view.epoch
+        self.view = view
+        if changed:
+            self.changed_at = self.clock()
+        self.say_view()
+
+    def leave(self) -> None:
+        """Tell the neighbours that this node goes for good."""
+        self.view = self.view.hearing(set())
+        for _ in range(3):
+            self.say_view()
+            time.sleep(0.05)
+
+    # -- epochs -------------------------------------------------------------------------
+
+    def gather(self, wait_for: int | None, timeout: float) -> Network:
+        """Wait until nobody has come or gone for a while (or all are there), then begin an epoch."""
+        deadline = self.clock() + timeout
+        while True:
+            self.listen(0.05)
+            calm = self.clock() - self.changed_at > self.timing.settle
+            enough = wait_for is None or len(self.view.component) >= wait_for
+            if calm and (enough or self.clock() > deadline):
+                break
+        self.begin()
+        return self.view.network()
+
+    def begin(self) -> None:
+        """Phases and messages from now on are those of the present members."""
+        self.epoch = self.view.epoch
+        self.phase = 0
+        self.mail.clear()
+        self.finals.clear()
+        self.sizes.clear()
+
+    def check_epoch(self) -> None:
+        """Raise when the members are no longer those of this epoch."""
+        if self.view.epoch != self.epoch:
+            raise MembershipChanged(f"members are now {self.view.component}")
+
+    def finish(self) -> None:
+        """Tell that this node is done, and help others until they are."""
+        self.view = self.view.finished(self.epoch)
+        self.say_view()
+        deadline = self.clock() + self.timing.linger
+        while not self.view.all_done and self.clock() < deadline:
+            self.listen(0.1)
+            self.check_epoch()
+        for _ in range(3):  # who has not heard yet that all are done
+            self.say_view()
+            self.listen(0.05)
+
+
+class NetworkEngine:
+    """Runs this machine's node by the frames of a ``NetworkNode``."""
+
+    name = "net"
+
+    def __init__(self, node: NetworkNode, journal: Journal | None = None) -> None:
+        # sums are agreed on by the calm of all, not by a number of rounds
+        self.links = Links(loss=1e-12)
+        self.node = node
+        self.journal = journal
+
+    def owned(self, network: Network) -> Sequence[int]:
+        """This node's place in its component."""
+        return [self.node.view.component.index(self.node.node)]
+
+    def run(
+        self,
+        job: Job,
+        network: Network,
+        shards: Sequence[Any],
+        beliefs: Sequence[Any],
+        max_rounds: int,
+        observer: Observer | None = None,
+    ) -> Run:
+        """All rounds of one phase."""
+        node = self.node
+        node.check_epoch()
+        (index,) = self.owned(network)
+        ids = node.view.component
+        phase = node.phase
+        if self.journal is not None and phase in self.journal.finished:
+            belief, final = self.journal.finished[phase]
+            node.finals[phase] = bytes(final)
+            node.phase += 1
+            return Run([belief], [], True)
+        place = Place.of(network, index)
+        state = self._start(job, phase, place, shards[0], beliefs[0])
+        run = Run([state.belief])
+        disagreement = np.inf
+        while not state.done and len(run.history) < max_rounds:
+            message = message_of(job, state)
+            data = node.frame_of(message, disagreement)
+            node.sizes[phase] = _sizes(job, message.payload.size)
+            inbox = self._exchange(state, data, {ids[j]: j for j in place.neighbours})
+            state, report = step_node(job, state, inbox)
+            disagreement = report.disagreement
+            sent = len(data) * place.degree
+            run.history.append(record_round(job, len(run.history) + 1, [state], [report], sent))
+            run.beliefs = [state.belief]
+            if observer is not None:
+                observer(run.history[-1], run.beliefs)
+            if self.journal is not None and self.journal.due(len(run.history)) and not state.done:
+                self.journal.note(phase, state.round, state)
+        run.converged = state.done
+        final = node.frame_of(message_of(job, state), 0.0)
+        node.finals[phase] = final
+        node.say(final)
+        node.phase += 1
+        if self.journal is not None:
+            self.journal.finish(phase, (state.belief, np.frombuffer(final, dtype=np.uint8)))
+        return run
+
+    def _start(self, job: Job, phase: int, place: Place, shard: Any, belief: Any) -> NodeState:
+        if self.journal is not None and self.journal.rounds(phase):
+            known = self.journal.at(phase, self.journal.rounds(phase)[-1])
+            assert known is not None
+            return known._replace(shard=shard)
+        return start_node(job, place, shard, belief)
+
+    def _exchange(
+        self, state: NodeState, data: bytes, indices: dict[int, int]
+    ) -> dict[int, Message]:
+        """Say the message of a round, and wait for the neighbours' of the same round, not for ever."""
+        node = self.node
+        node.say(data)
+        began = node.clock()
+        repeated = False
+        while True:
+            missing = [peer for peer in indices if not self._has(peer, state.rule.round)]
+            waited = node.clock() - began
+            if not missing or waited > node.timing.patience:
+                break
+            if waited > REPEAT_AFTER * node.timing.patience and not repeated:
+                node.say(data)  # it may have been lost
+                repeated = True
+            node.listen(0.05 if waited > 0.05 else 0.01)
+            node.check_epoch()
+        node.counts.waited += bool(missing)
+        return self._inbox(state.rule.round, indices)
+
+    def _has(self, peer: int, number: int) -> bool:
+        """Whether the neighbour's message of this round, or a later one, is there."""
+        box = self.node.mail.get((peer, self.node.phase), {})
+        return any(known >= number for known in box)
+
+    def _inbox(self, number: int, indices: dict[int, int]) -> dict[int, Message]:
+        """Of each neighbour the message of this round, else the newest one."""
+        inbox = {}
+        for peer, index in indices.items():
+            box = self.node.mail.get((peer, self.node.phase), {})
+            if not box:
+                continue
+            chosen = number if number in box else max(box)
+            frame = box[chosen]
+            inbox[index] = Message(index, frame.round, frame.payload, frame.quiet, frame.stop_at)
+            for old in [k for k in box if k < chosen]:
+                del box[old]
+        return inbox
+
+
+def _sizes(job: Job, size: int) -> set[int]:
+    """Payload sizes that a neighbour may send in this phase: with and without what late links need."""
+    from dmfvi.consensus.bregman_admm import HEADER, BregmanADMM
+
+    if not isinstance(job.rule, BregmanADMM):
+        return {size}
+    inner = size - HEADER
+    return {size, HEADER + 2 * inner, HEADER + inner // 2 if inner % 2 == 0 else size}

@@ -1,0 +1,132 @@
+"""A small certificate authority for a cluster: one CA, one certificate a node (PEM, EC P-256)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dmfvi.files import replacing
+
+CA_DAYS, NODE_DAYS = 3650, 365
+CA_KEY, CA_CERTIFICATE = "ca.key", "ca.pem"
+
+
+def init_authority(folder: str | Path, name: str = "dmfvi") -> Path:
+    """Make a CA: ``ca.key`` (keep it offline) and ``ca.pem`` (give it to every node)."""
+    x509, hashes, ec, _ = _cryptography()
+    target = Path(folder)
+    if (target / CA_KEY).exists():
+        raise ValueError(
+            f"{target / CA_KEY} exists: a second CA would shut out the first one's nodes"
+        )
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"{name} CA")])
+    now = dt.datetime.now(dt.UTC)
+    usage = {
+        "digital_signature": False,
+        "content_commitment": False,
+        "key_encipherment": False,
+        "data_encipherment": False,
+        "key_agreement": False,
+        "key_cert_sign": True,
+        "crl_sign": True,
+        "encipher_only": False,
+        "decipher_only": False,
+    }
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(minutes=5))
+        .not_valid_after(now + dt.timedelta(days=CA_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.KeyUsage(**usage), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    _write(target, CA_KEY, CA_CERTIFICATE, key, certificate)
+    return target / CA_CERTIFICATE
+
+
+def issue(
+    authority: str | Path,
+    node: int,
+    hosts: Sequence[str],
+    out: str | Path | None = None,
+    valid: dt.timedelta = dt.timedelta(days=NODE_DAYS),
+) -> tuple[Path, Path]:
+    """Certificate and key of a node, ``node-3.pem`` and ``node-3.key``; ``hosts`` are its names and addresses."""
+    x509, hashes, ec, serialization = _cryptography()
+    folder = Path(authority)
+    if not (folder / CA_KEY).exists():
+        raise FileNotFoundError(f"{folder / CA_KEY} does not exist: run dmfvi keys init first")
+    if not hosts:
+        raise ValueError("a node's certificate needs at least one host name or address")
+    ca_key: Any = serialization.load_pem_private_key((folder / CA_KEY).read_bytes(), None)
+    ca = x509.load_pem_x509_certificate((folder / CA_CERTIFICATE).read_bytes())
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = dt.datetime.now(dt.UTC)
+    both = [x509.ExtendedKeyUsageOID.SERVER_AUTH, x509.ExtendedKeyUsageOID.CLIENT_AUTH]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name(node))]))
+        .issuer_name(ca.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(min(now, now + valid) - dt.timedelta(minutes=5))
+        .not_valid_after(now + valid)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(both), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_host(x509, host) for host in hosts]), critical=False
+        )
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False
+        )
+        .sign(ca_key, hashes.SHA256())
+    )
+    target = Path(out) if out is not None else folder
+    _write(target, f"{common_name(node)}.key", f"{common_name(node)}.pem", key, certificate)
+    return target / f"{common_name(node)}.pem", target / f"{common_name(node)}.key"
+
+
+def common_name(node: int) -> str:
+    """The name in a node's certificate."""
+    return f"node-{node}"
+
+
+def _host(x509: Any, host: str) -> Any:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _write(folder: Path, key_name: str, certificate_name: str, key: Any, certificate: Any) -> None:
+    _, _, _, serialization = _cryptography()
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    with replacing(folder / key_name) as file:
+        os.fchmod(file.fileno(), 0o600)  # before the secret is in it
+        file.write(secret)
+    with replacing(folder / certificate_name) as file:
+        file.write(certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def _cryptography() -> tuple[Any, Any, Any, Any]:
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError as error:
+        raise ImportError("keys need the cryptography package: pip install 'dmfvi[net]'") from error
+    return x509, hashes, ec, serialization
