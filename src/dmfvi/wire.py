@@ -50,6 +50,7 @@ class Frame(NamedTuple):
     quiet: int
     stop_at: int
     payload: NDArray[Any]
+    final: bool = False
 
 
 class Malformed(ValueError):
@@ -64,7 +65,7 @@ def pack(frame: Frame, dtype: int = FLOAT64) -> bytes:
         VERSION,
         frame.kind,
         dtype,
-        0,
+        int(frame.final),
         frame.fingerprint,
         frame.sender,
         frame.epoch,
@@ -82,12 +83,12 @@ def unpack(data: bytes) -> Frame:
     if len(data) < OVERHEAD:
         raise Malformed("short")
     head = HEADER.unpack_from(data)
-    magic, version, kind, dtype, reserved, *fields, length = head
+    magic, version, kind, dtype, flags, *fields, length = head
     if magic != MAGIC:
         raise Malformed("magic")
     if version != VERSION:
         raise Malformed("version")
-    if kind not in (ROUND, VIEW) or dtype >= len(DTYPES) or reserved != 0:
+    if kind not in (ROUND, VIEW) or dtype >= len(DTYPES) or flags > 1:
         raise Malformed("kind")
     if length > LARGEST_PAYLOAD or length != len(data) - OVERHEAD:
         raise Malformed("length")
@@ -107,4 +108,5 @@ def unpack(data: bytes) -> Frame:
     fingerprint, sender, epoch, phase, number, quiet, stop_at = fields
     if number < 0 or quiet < 0 or stop_at < 0:
         raise Malformed("negative")
-    return Frame(kind, fingerprint, sender, epoch, phase, number, quiet, stop_at, payload)
+    final = bool(flags)
+    return Frame(kind, fingerprint, sender, epoch, phase, number, quiet, stop_at, payload, final)

@@ -206,12 +206,11 @@ class BregmanADMM(ConsensusRule):
         disagreement = moved / (state.last_step * state.plan.lowest)
         if not state.steady or max(lags, default=0) > 0:
             disagreement = max(disagreement, _apart(state))
-        # a neighbour that is ahead sets the pace: rounds skipped here count as silent ones
-        newest = max([state.round, *state.heard.values()])
+        state = _catch_up(state)
         state = state._replace(
             dual=dual,
             lateness=state.lateness.observed(lags, state.place.node),
-            round=newest + 1,
+            round=state.round + 1,
             phase=state.phase + 1,
         )
         state = _step_self(state) if state.steady else _step_edge(state, self.relaxation)
@@ -296,6 +295,25 @@ def _accumulate(state: AdmmState, relaxation: float) -> AdmmState:
     return state._replace(total=total, history=history, last_step=step)
 
 
+def _extrapolated(state: AdmmState, number: int) -> FloatArray:
+    """S_i of a round that this node has not reached: as if it held its belief until then."""
+    return state.total + (number - state.round) * state.last_step * state.belief
+
+
+def _catch_up(state: AdmmState) -> AdmmState:
+    """A neighbour that is ahead sets the pace: in rounds skipped here the node held its belief.
+
+    Were nothing added for them, the two ends' sums would drift apart with every skipped round.
+    """
+    newest = max([state.round, *state.heard.values()])
+    if newest == state.round:
+        return state
+    first = max(state.round + 1, newest - HISTORY)
+    history = {k: v for k, v in state.history.items() if k > newest - HISTORY}
+    history |= {k: _extrapolated(state, k) for k in range(first, newest + 1)}
+    return state._replace(round=newest, total=history[newest], history=history)
+
+
 def _receive(state: AdmmState, inbox: Mapping[int, Incoming]) -> AdmmState:
     """Pair each new message with this node's own sum of the same round."""
     heard, duals, beliefs = dict(state.heard), dict(state.duals), dict(state.theirs)
@@ -306,8 +324,8 @@ def _receive(state: AdmmState, inbox: Mapping[int, Incoming]) -> AdmmState:
         if message.round <= heard.get(j, -1) or message.round < oldest:
             continue  # superseded, or older than this node remembers
         mine = state.history.get(message.round)
-        if mine is None:
-            mine = state.history[max(k for k in state.history if k <= message.round)]
+        if mine is None:  # the neighbour is ahead
+            mine = _extrapolated(state, message.round)
         heard[j] = message.round
         duals[j] = mine - message.payload[HEADER : HEADER + size]
         version, level, peak = message.payload[:HEADER]

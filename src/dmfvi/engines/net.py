@@ -29,6 +29,8 @@ from dmfvi.wire import FLOAT32, FLOAT64, INT64, ROUND, VIEW, Frame, Malformed, p
 HEARTBEAT = 0.5
 #: own message is repeated after this part of the patience
 REPEAT_AFTER = 0.25
+#: an old phase's last frame is not repeated sooner than this, in seconds
+HELP_AGAIN = 0.02
 #: rounds of a neighbour that are kept until they are needed
 AHEAD = 8
 #: single precision serves while nodes disagree by more than this
@@ -90,6 +92,7 @@ class NetworkNode:
         self.sizes: dict[int, set[int]] = {}  # payload sizes that a phase may have
         self.mail: dict[tuple[int, int], dict[int, Frame]] = {}  # (sender, phase) -> round -> frame
         self.finals: dict[int, bytes] = {}  # own last frame of finished phases
+        self.helped_at: dict[int, float] = {}
 
     # -- out ----------------------------------------------------------------------------
 
@@ -104,7 +107,7 @@ class NetworkNode:
         frame = Frame(VIEW, self.fingerprint, self.node, 0, 0, 0, 0, 0, self.view.pack())
         self.say(pack(frame, INT64))
 
-    def frame_of(self, message: Message, disagreement: float) -> bytes:
+    def frame_of(self, message: Message, disagreement: float, final: bool = False) -> bytes:
         """A round's message as bytes; in single precision while that is precise enough.
 
         Sums are cumulative and a frame supersedes all earlier ones, so what rounding did is gone with the first
@@ -120,6 +123,7 @@ class NetworkNode:
             message.quiet,
             message.stop_at,
             message.payload,
+            final,
         )
         short = self.single and disagreement > SINGLE_ABOVE and message.stop_at == NO_STOP
         return pack(frame, FLOAT32 if short else FLOAT64)
@@ -169,7 +173,10 @@ class NetworkNode:
     def _help(self, frame: Frame) -> None:
         """A neighbour is still in a phase that is over here: tell it how that ended."""
         final = self.finals.get(frame.phase)
-        if final is not None:
+        now = self.clock()
+        due = now - self.helped_at.get(frame.phase, -np.inf) > HELP_AGAIN
+        if final is not None and due and not frame.final:
+            self.helped_at[frame.phase] = now
             self.say(final)
 
     def _alive(self, peer: int) -> None:
@@ -218,6 +225,7 @@ class NetworkNode:
         self.phase = 0
         self.mail.clear()
         self.finals.clear()
+        self.helped_at.clear()
         self.sizes.clear()
 
     def check_epoch(self) -> None:
@@ -292,7 +300,7 @@ class NetworkEngine:
             if self.journal is not None and self.journal.due(len(run.history)) and not state.done:
                 self.journal.note(phase, state.round, state)
         run.converged = state.done
-        final = node.frame_of(message_of(job, state), 0.0)
+        final = node.frame_of(message_of(job, state), 0.0, final=True)
         node.finals[phase] = final
         node.say(final)
         node.phase += 1
