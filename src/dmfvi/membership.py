@@ -125,6 +125,12 @@ class View:
         epoch = self.epoch
         return all(self.entries[node].done_in == epoch for node in self.component)
 
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Nodes that were there, have not said farewell, and cannot be reached."""
+        here = self.component
+        return tuple(sorted(n for n, e in self.entries.items() if n not in here and e.hears))
+
     # -- as numbers ---------------------------------------------------------------------
 
     def pack(self) -> NDArray[np.int64]:

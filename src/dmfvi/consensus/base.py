@@ -89,6 +89,14 @@ class ConsensusRule(ABC):
     def payload(self, state: Any) -> FloatArray:
         """What to send to every neighbour after this round."""
 
+    def farewell(self, state: Any) -> FloatArray:
+        """The payload of a node's last message: enough for one that comes too late to agree."""
+        return self.payload(state)
+
+    def told(self, payload: FloatArray, like: FloatArray) -> FloatArray | None:
+        """The estimate that a farewell carries, None if it carries none; ``like`` has its size."""
+        return None
+
     @abstractmethod
     def estimate(self, state: Any) -> FloatArray:
         """This node's estimate of the average target."""

@@ -225,10 +225,14 @@ class BregmanADMM(ConsensusRule):
         return _accumulate(state, self.relaxation)
 
     def payload(self, state: AdmmState) -> FloatArray:
-        late = state.lateness
-        head = np.array([late.version, late.level, late.peak])
-        parts = [head, state.total] if state.steady else [head, state.total, state.belief]
-        return np.concatenate(parts)
+        return _said(state, with_belief=not state.steady)
+
+    def farewell(self, state: AdmmState) -> FloatArray:
+        return _said(state, with_belief=True)
+
+    def told(self, payload: FloatArray, like: FloatArray) -> FloatArray | None:
+        size = like.size
+        return payload[HEADER + size :] if payload.size == HEADER + 2 * size else None
 
     def estimate(self, state: AdmmState) -> FloatArray:
         return state.belief
@@ -246,6 +250,13 @@ class BregmanADMM(ConsensusRule):
         lowest = float(place.eigenvalues[0]) if len(place.eigenvalues) else 1.0
         c = edge_penalty(place, self.penalty)
         return Plan(schedule, rounds, c, edge_rounds, fixed is not None, lowest)
+
+
+def _said(state: AdmmState, with_belief: bool) -> FloatArray:
+    late = state.lateness
+    head = np.array([late.version, late.level, late.peak])
+    parts = [head, state.total, state.belief] if with_belief else [head, state.total]
+    return np.concatenate(parts)
 
 
 # -- the two steps ----------------------------------------------------------------------

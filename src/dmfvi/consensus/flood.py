@@ -47,6 +47,9 @@ class Flood(ConsensusRule):
     def payload(self, state: FloodState) -> FloatArray:
         return np.concatenate([[1.0 if state.known else 0.0], state.value])
 
+    def told(self, payload: FloatArray, like: FloatArray) -> FloatArray | None:
+        return payload[1:] if payload[0] == 1.0 else None
+
     def estimate(self, state: FloodState) -> FloatArray:
         return state.value
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ REPEAT_AFTER = 0.25
 HELP_AGAIN = 0.02
 #: rounds of a neighbour that are kept until they are needed
 AHEAD = 8
+#: absorbing the same statistics again, until the belief stands still
+SETTLING_STEPS, SETTLED = 200, 1e-10
 #: single precision serves while nodes disagree by more than this
 SINGLE_ABOVE = 1e-3
 
@@ -234,11 +236,11 @@ class NetworkNode:
             raise MembershipChanged(f"members are now {self.view.component}")
 
     def finish(self) -> None:
-        """Tell that this node is done, and help others until they are."""
+        """Tell that this node is done, and help others until they are; those lost may come back."""
         self.view = self.view.finished(self.epoch)
         self.say_view()
         deadline = self.clock() + self.timing.linger
-        while not self.view.all_done and self.clock() < deadline:
+        while (self.view.lost or not self.view.all_done) and self.clock() < deadline:
             self.listen(0.1)
             self.check_epoch()
         for _ in range(3):  # who has not heard yet that all are done
@@ -299,8 +301,13 @@ class NetworkEngine:
                 observer(run.history[-1], run.beliefs)
             if self.journal is not None and self.journal.due(len(run.history)) and not state.done:
                 self.journal.note(phase, state.round, state)
+        if state.done and not state.calm:
+            state = self._caught_up(job, state, [ids[j] for j in place.neighbours])
+            run.beliefs = [state.belief]
         run.converged = state.done
-        final = node.frame_of(message_of(job, state), 0.0, final=True)
+        last = message_of(job, state)
+        last = replace(last, payload=job.rule.farewell(state.rule))
+        final = node.frame_of(last, 0.0, final=True)
         node.finals[phase] = final
         node.say(final)
         node.phase += 1
@@ -314,6 +321,21 @@ class NetworkEngine:
             assert known is not None
             return known._replace(shard=shard)
         return start_node(job, place, shard, belief)
+
+    def _caught_up(self, job: Job, state: NodeState, peers: list[int]) -> NodeState:
+        """A node that was away while the others agreed takes over what they agreed on."""
+        like = job.rule.estimate(state.rule)
+        deadline = self.node.clock() + self.node.timing.silence
+        while self.node.clock() < deadline:
+            for peer in peers:
+                for frame in self.node.mail.get((peer, self.node.phase), {}).values():
+                    agreed = job.rule.told(frame.payload, like) if frame.final else None
+                    if agreed is not None:
+                        return _absorbed(job, state, agreed)
+            self.node.say(self.node.frame_of(message_of(job, state), 0.0))  # ask for it
+            self.node.listen(HELP_AGAIN)
+            self.node.check_epoch()
+        return state
 
     def _exchange(
         self, state: NodeState, data: bytes, indices: dict[int, int]
@@ -364,3 +386,14 @@ def _sizes(job: Job, size: int) -> set[int]:
         return {size}
     inner = size - HEADER
     return {size, HEADER + 2 * inner, HEADER + inner // 2 if inner % 2 == 0 else size}
+
+
+def _absorbed(job: Job, state: NodeState, agreed: Any) -> NodeState:
+    """The belief that agreed statistics imply, settled."""
+    for _ in range(SETTLING_STEPS):
+        absorbed = job.model.absorb(agreed, state.own, state.belief)
+        change = job.model.change(absorbed.belief, state.belief)
+        state = state._replace(belief=absorbed.belief)
+        if change < SETTLED:
+            break
+    return state

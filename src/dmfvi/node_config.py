@@ -1,0 +1,146 @@
+"""What a node on a network is told: one TOML file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from dmfvi.engines.faults import Faults
+from dmfvi.engines.net import Timing
+from dmfvi.engines.transport import Identity, check_loopback
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Bayesian PCA; the same at all nodes, or they will not talk to each other."""
+
+    components: int = 2
+    covariance: str = "full"
+    fit_mean: bool = True
+    tol: float = 1e-6
+    max_rounds: int = 20_000
+    seed: int = 0
+
+    def fingerprint(self, n_features: int) -> bytes:
+        """Sixteen bytes that all nodes of one model share."""
+        content = {f.name: getattr(self, f.name) for f in fields(self)} | {"features": n_features}
+        text = json.dumps(["bayesian-pca", content], sort_keys=True)
+        return hashlib.sha256(text.encode()).digest()[:16]
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """One node."""
+
+    node: int
+    listen: str
+    peers: dict[int, str]
+    data: Path
+    out: Path
+    model: ModelSettings = field(default_factory=ModelSettings)
+    timing: Timing = field(default_factory=Timing)
+    identity: Identity | None = None
+    checkpoint_every: int = 20
+    wait_for: int | None = None  # nodes to wait for before the first fit
+    wait_seconds: float = 60.0
+    single: bool = False  # single precision on the wire while that suffices
+    faults: Faults | None = None
+    cluster: str = "dmfvi"
+
+
+def read_config(path: str | Path, insecure: bool = False) -> NodeConfig:
+    """Read and check a node's file; paths in it are relative to it."""
+    file = Path(path)
+    if not file.exists():
+        raise FileNotFoundError(f"{file} does not exist")
+    try:
+        content = tomllib.loads(file.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not a TOML file: {error}") from error
+    return config_of(content, file, insecure)
+
+
+def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) -> NodeConfig:
+    """A node's settings from the tables of a TOML file."""
+    known = {"node", "peers", "model", "timing", "tls", "faults"}
+    _no_others(content, known, file, "the file")
+    node = dict(content.get("node", {}))
+    names = {"id", "listen", "data", "out", "wait_for", "wait_seconds", "cluster"}
+    names |= {"checkpoint_every", "single"}
+    _no_others(node, names, file, "[node]")
+    for name in ("id", "listen", "data"):
+        if name not in node:
+            raise ValueError(f"{file}: [node] needs {name}")
+    number = node["id"]
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**32:
+        raise ValueError(f"{file}: id in [node] must be a whole number, received {number!r}")
+    peers = _peers(content.get("peers", {}), number, file)
+    here = file.parent
+    identity = _identity(content.get("tls"), here, file)
+    if identity is None:
+        if not insecure:
+            raise ValueError(
+                f"{file} has no [tls] table: make certificates with dmfvi keys, or say --insecure "
+                "for a trial on this machine"
+            )
+        for address in (node["listen"], *peers.values()):
+            check_loopback(str(address))
+    wait_for = node.get("wait_for")
+    return NodeConfig(
+        node=number,
+        listen=str(node["listen"]),
+        peers=peers,
+        data=here / node["data"],
+        out=here / node.get("out", f"node-{number}"),
+        model=_made(ModelSettings, content.get("model", {}), file, "[model]"),
+        timing=_made(Timing, content.get("timing", {}), file, "[timing]"),
+        identity=identity,
+        checkpoint_every=int(node.get("checkpoint_every", 20)),
+        wait_for=None if wait_for is None else int(wait_for),
+        wait_seconds=float(node.get("wait_seconds", 60.0)),
+        single=bool(node.get("single", False)),
+        faults=_made(Faults, content["faults"], file, "[faults]") if "faults" in content else None,
+        cluster=str(node.get("cluster", "dmfvi")),
+    )
+
+
+def _peers(table: Mapping[str, Any], node: int, file: Path) -> dict[int, str]:
+    peers = {}
+    for key, address in table.items():
+        if not key.isdigit():
+            raise ValueError(f"{file}: [peers] maps node ids to addresses, received {key!r}")
+        if int(key) == node:
+            raise ValueError(f"{file}: [peers] names node {node} itself")
+        if not isinstance(address, str) or ":" not in address:
+            raise ValueError(f"{file}: peer {key} needs host:port, received {address!r}")
+        peers[int(key)] = address
+    return peers
+
+
+def _identity(table: Mapping[str, Any] | None, here: Path, file: Path) -> Identity | None:
+    if table is None:
+        return None
+    _no_others(table, {"authority", "certificate", "key"}, file, "[tls]")
+    lacking = [name for name in ("authority", "certificate", "key") if name not in table]
+    if lacking:
+        raise ValueError(f"{file}: [tls] needs {', '.join(lacking)}")
+    identity = Identity(here / table["authority"], here / table["certificate"], here / table["key"])
+    identity.check()
+    return identity
+
+
+def _made(kind: Any, table: Mapping[str, Any], file: Path, where: str) -> Any:
+    allowed = {f.name: f.type for f in fields(kind)}
+    _no_others(table, set(allowed), file, where)
+    return kind(**table)
+
+
+def _no_others(table: Mapping[str, Any], known: set[str], file: Path, where: str) -> None:
+    strange = sorted(set(table) - known)
+    if strange:
+        raise ValueError(f"{file}: {where} has unknown {strange}, known are {sorted(known)}")

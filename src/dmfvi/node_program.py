@@ -1,0 +1,194 @@
+"""The program of a node on a network: meet the neighbours, agree, fit, stop together, keep the posterior.
+
+When somebody comes or goes the fit begins anew with who is there; a node that comes back within the silence that
+others tolerate goes on from its journal as if it had only been slow.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from dmfvi.checkpoint import Journal
+from dmfvi.datasets.tables import read_table
+from dmfvi.engines.base import RoundRecord
+from dmfvi.engines.faults import FaultyTransport
+from dmfvi.engines.net import MembershipChanged, NetworkEngine, NetworkNode
+from dmfvi.engines.transport import Transport, ZenohTransport
+from dmfvi.estimators import BayesianPCA
+from dmfvi.families.base import FloatArray
+from dmfvi.files import write_text
+from dmfvi.membership import Entry, View
+from dmfvi.node_config import NodeConfig
+from dmfvi.storage import save_posterior
+
+#: seconds between two lines of status
+STATUS_EVERY = 0.25
+
+
+class Status(NamedTuple):
+    """What a node says of itself, for people."""
+
+    node: int
+    state: str  # meeting, fitting, waiting for others, done
+    members: list[int]
+    rounds: int
+    change: float
+    disagreement: float
+    sent_bytes: int
+    refused: dict[str, int]
+
+
+OnStatus = Callable[[Status], None]
+
+
+def run_node(config: NodeConfig, on_status: OnStatus | None = None) -> Path:
+    """Run until this node and all it can reach are done; gives the path of the posterior."""
+    table = read_table(config.data)
+    transport: Transport = ZenohTransport(
+        config.node, config.listen, config.peers, config.identity, config.cluster
+    )
+    if config.faults is not None:
+        transport = FaultyTransport(transport, config.faults)
+    try:
+        program = NodeProgram(config, transport, table.data, on_status)
+        try:
+            return program.run(table.columns)
+        except (KeyboardInterrupt, SystemExit):
+            program.node.leave()
+            raise
+    finally:
+        transport.close()
+
+
+class NodeProgram:
+    """One node with its data and its transport."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        transport: Transport,
+        rows: FloatArray,
+        on_status: OnStatus | None = None,
+    ) -> None:
+        self.config = config
+        self.rows = rows
+        self.on_status = on_status
+        self.said_at = 0.0
+        self.node = NetworkNode(
+            config.node,
+            tuple(config.peers),
+            transport,
+            config.model.fingerprint(rows.shape[1]),
+            int(time.time()),
+            config.timing,
+            config.single,
+        )
+        self._remember_view()
+
+    def run(self, columns: list[str] | None = None) -> Path:
+        """Fit with who is there until nobody comes or goes any more."""
+        wait_for, wait_seconds = self.config.wait_for, self.config.wait_seconds
+        while True:
+            try:
+                self._say("meeting")
+                network = self.node.gather(wait_for, wait_seconds)
+                self._write_view()
+                model = self.fit(network)
+                path = save_posterior(model.posterior_, self.config.out, columns, model.converged_)
+                self._say("waiting for others")
+                self.node.finish()
+                self._forget()
+                self._say("done")
+                return path
+            except MembershipChanged:
+                wait_for = None  # go on with who is there
+
+    def fit(self, network: Any) -> BayesianPCA:
+        """One fit in the present epoch, from the journal if it belongs to it."""
+        settings = self.config.model
+        journal = Journal(
+            self.config.out / "checkpoint",
+            self.config.node,
+            f"{self.node.fingerprint.hex()} epoch {self.node.epoch}",
+            self.config.checkpoint_every,
+        )
+        try:
+            journal.resume()
+        except ValueError:
+            journal.clear()  # of other members, another model, or torn: begin anew
+        engine = NetworkEngine(self.node, journal)
+        model = BayesianPCA(
+            settings.components,
+            network=network,
+            covariance=settings.covariance,  # type: ignore[arg-type]
+            fit_mean=settings.fit_mean,
+            tol=settings.tol,
+            max_rounds=settings.max_rounds,
+            random_state=settings.seed,
+            engine=engine if network.n_nodes > 1 else "local",
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(self.rows, observer=lambda record, _: self._watch(record))
+        return model
+
+    # -- status -------------------------------------------------------------------------
+
+    def _watch(self, record: RoundRecord) -> None:
+        if time.monotonic() - self.said_at > STATUS_EVERY:
+            self._say("fitting", record)
+
+    def _say(self, state: str, record: RoundRecord | None = None) -> None:
+        self.said_at = time.monotonic()
+        if self.on_status is None:
+            return
+        self.on_status(
+            Status(
+                self.config.node,
+                state,
+                list(self.node.view.component),
+                record.round if record else 0,
+                record.change if record else float("nan"),
+                record.disagreement if record else float("nan"),
+                self.node.counts.sent_bytes,
+                dict(self.node.counts.refused),
+            )
+        )
+
+    # -- what a node remembers of itself ------------------------------------------------
+
+    @property
+    def _view_file(self) -> Path:
+        return self.config.out / "checkpoint" / "view.json"
+
+    def _write_view(self) -> None:
+        own = self.node.view.own
+        write_text(self._view_file, json.dumps({"version": own.version, "hears": own.hears}))
+
+    def _remember_view(self) -> None:
+        """Come back as the same member: with the entry that the others still hold."""
+        try:
+            content = json.loads(self._view_file.read_text())
+            hears = tuple(sorted(int(v) for v in content["hears"] if int(v) in self.config.peers))
+            entry = Entry(int(content["version"]), hears)
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        self.node.view = View(self.config.node, {self.config.node: entry})
+        self.node.heard_at = dict.fromkeys(hears, self.node.clock())
+
+    def _forget(self) -> None:
+        for path in sorted((self.config.out / "checkpoint").glob("*")):
+            path.unlink(missing_ok=True)
+
+
+def finite(value: float) -> float | None:
+    """For JSON, which has no not-a-number."""
+    return float(value) if np.isfinite(value) else None

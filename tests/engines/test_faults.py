@@ -1,0 +1,168 @@
+"""The fault matrix: whatever happens to messages, nodes and links, every node ends with the exact posterior."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bus import Cluster, Killed
+from dmfvi import BayesianPCA, Network
+from dmfvi.engines.faults import Faults
+from dmfvi.engines.net import Timing
+from helpers import low_rank_shards
+
+RING = Network.ring(5)
+SHARDS = low_rank_shards([14, 20, 17, 23, 16], n_features=6, n_components=2, missing=0.15)
+QUICK = Timing(patience=0.03, silence=30.0, settle=0.3, linger=30.0)
+
+
+def pooled(shards: list[np.ndarray]) -> BayesianPCA:
+    return BayesianPCA(2, tol=1e-10, random_state=0).fit(np.concatenate(shards))
+
+
+def check_exact(cluster: Cluster, nodes: list[int], shards: list[np.ndarray]) -> None:
+    reference = pooled(shards).posterior_
+    for node in nodes:
+        saved = cluster.posterior(node)
+        assert saved.converged
+        assert saved.posterior.distance(reference) < 1e-6
+
+
+def test_without_faults_it_is_the_local_engines_answer(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, RING, SHARDS, timing=Timing(patience=20.0, settle=0.3))
+    cluster.start_all()
+    cluster.wait()
+    local = BayesianPCA(2, network=RING, random_state=0).fit(SHARDS)
+    for node in range(5):
+        assert cluster.posterior(node).posterior.distance(local.node_posteriors_[node]) < 1e-9
+
+
+@pytest.mark.parametrize("loss", [0.1, 0.3, 0.5])
+def test_lost_messages(tmp_path: Path, loss: float) -> None:
+    cluster = Cluster(tmp_path, RING, SHARDS, faults=Faults(loss=loss), timing=QUICK)
+    cluster.start_all()
+    cluster.wait()
+    check_exact(cluster, list(range(5)), SHARDS)
+
+
+def test_late_reordered_and_doubled_messages(tmp_path: Path) -> None:
+    """Delays of up to ten rounds' patience: newer messages overtake older ones."""
+    faults = Faults(delay=0.05, duplicates=0.3)
+    cluster = Cluster(tmp_path, RING, SHARDS, faults=faults, timing=Timing(0.005, 30.0, 0.3, 30.0))
+    cluster.start_all()
+    cluster.wait()
+    check_exact(cluster, list(range(5)), SHARDS)
+
+
+@pytest.mark.parametrize("victim", range(5))
+def test_a_killed_node_comes_back(tmp_path: Path, victim: int) -> None:
+    cluster = Cluster(tmp_path, RING, SHARDS, timing=QUICK, every=5)
+    when = int(np.random.default_rng(victim).integers(6, 30))
+
+    def die(rounds: int) -> None:
+        if rounds == when:
+            raise Killed
+
+    cluster.hooks[victim] = die
+    cluster.start_all()
+    cluster.threads[victim].join(30)
+    assert not cluster.threads[victim].is_alive()
+    time.sleep(0.5)
+    del cluster.hooks[victim]
+    cluster.start(victim, None)
+    cluster.wait()
+    check_exact(cluster, list(range(5)), SHARDS)
+    # it went on as the same member: nobody had to begin anew
+    assert all(fits == [[0, 1, 2, 3, 4]] for n, fits in cluster.members.items() if n != victim)
+
+
+def test_a_frozen_node_wakes_up(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, RING, SHARDS, timing=QUICK)
+    cluster.hooks[2] = lambda rounds: time.sleep(3.0) if rounds == 10 else None
+    cluster.start_all()
+    cluster.wait()
+    check_exact(cluster, list(range(5)), SHARDS)
+
+
+def test_a_link_is_cut_and_healed(tmp_path: Path) -> None:
+    """Silent for longer than is tolerated: the ring becomes a chain, then a ring again."""
+    cluster = Cluster(tmp_path, RING, SHARDS, timing=Timing(0.03, 1.0, 0.3, 30.0))
+    cluster.hooks[0] = lambda rounds: _cut(cluster, [(0, 1)], 2.5) if rounds == 10 else None
+    cluster.start_all()
+    cluster.wait()
+    check_exact(cluster, list(range(5)), SHARDS)
+
+
+def test_a_partition_goes_on_as_two_halves_and_heals(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, RING, SHARDS, timing=Timing(0.03, 1.0, 0.3, 30.0))
+    cluster.hooks[0] = lambda rounds: _cut(cluster, [(0, 4), (1, 2)], 4.0) if rounds == 10 else None
+    for node in range(5):  # halves that finish before it heals would go home
+        if node:
+            cluster.hooks[node] = lambda rounds: time.sleep(0.02)
+    cluster.start_all()
+    cluster.wait()
+    check_exact(cluster, list(range(5)), SHARDS)
+
+
+def test_a_node_joins_later_and_is_counted(tmp_path: Path) -> None:
+    complete = Network.complete(4)
+    shards = SHARDS[:4]
+    cluster = Cluster(tmp_path, complete, shards, timing=QUICK)
+    for node in range(3):
+        cluster.hooks[node] = lambda rounds: time.sleep(0.02)
+        cluster.start(node, 3)
+    deadline = time.monotonic() + 30
+    while cluster.rounds.get(0, 0) < 20 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    cluster.start(3, None)
+    cluster.wait()
+    check_exact(cluster, list(range(4)), shards)
+    assert [0, 1, 2] in cluster.members[0]
+    assert cluster.members[0][-1] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_node_gone_for_good_takes_its_data_along(tmp_path: Path, declared: bool) -> None:
+    cluster = Cluster(tmp_path, RING, SHARDS, timing=Timing(0.03, 1.0, 0.3, linger=4.0))
+
+    def go(rounds: int) -> None:
+        if rounds == 10:
+            if declared:
+                cluster.programs[3].node.leave()
+            raise Killed
+
+    cluster.hooks[3] = go
+    cluster.start_all()
+    cluster.wait()
+    rest = [0, 1, 2, 4]
+    check_exact(cluster, rest, [SHARDS[i] for i in rest])
+
+
+def test_single_precision_on_the_way_ends_exact(tmp_path: Path) -> None:
+    sent = {}
+    for single in (False, True):
+        folder = tmp_path / str(single)
+        cluster = Cluster(folder, RING, SHARDS, timing=Timing(20.0, 30.0, 0.3), single=single)
+        cluster.start_all()
+        cluster.wait()
+        check_exact(cluster, list(range(5)), SHARDS)
+        sent[single] = sum(p.node.counts.sent_bytes for p in cluster.programs.values())
+    assert sent[True] < sent[False]
+
+
+def _cut(cluster: Cluster, links: list[tuple[int, int]], seconds: float) -> None:
+    import threading
+
+    for a, b in links:
+        cluster.transports[a].cut.add(b)
+        cluster.transports[b].cut.add(a)
+
+    def heal() -> None:
+        for a, b in links:
+            cluster.transports[a].cut.discard(b)
+            cluster.transports[b].cut.discard(a)
+
+    threading.Timer(seconds, heal).start()
