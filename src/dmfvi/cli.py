@@ -1,4 +1,4 @@
-"""The command line: dmfvi demo, fit, impute, sfm, reproduce."""
+"""The command line: dmfvi demo, fit, impute, sfm, reproduce, node, launch, keys."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rich.table import Table as RichTable
 
 from dmfvi import __version__
 from dmfvi.cli_network import Topology, make_network
+from dmfvi.cli_node import keys_app, launch, node
 from dmfvi.cli_reproduce import reproduce
 from dmfvi.cli_sfm import sfm
 from dmfvi.datasets.tables import Table, read_table
@@ -32,6 +33,9 @@ app = typer.Typer(
 )
 app.command()(sfm)
 app.command()(reproduce)
+app.command()(node)
+app.command()(launch)
+app.add_typer(keys_app, name="keys")
 console = Console()
 
 
@@ -40,6 +44,13 @@ class Covariance(StrEnum):
 
     full = "full"
     diagonal = "diagonal"
+
+
+class Where(StrEnum):
+    """Engines that the shell can start."""
+
+    local = "local"
+    mpi = "mpi"
 
 
 @app.command()
@@ -61,14 +72,14 @@ def demo(
         f"{LEVEL:.0%} covers",
     ):
         table.add_column(name, justify="right")
-    for node in result.nodes:
+    for camera in result.nodes:
         table.add_row(
-            str(node.node),
-            str(node.samples),
-            f"{node.missing:.0%}",
-            f"{node.distance:.1e}",
-            f"{node.rmse:.3f}",
-            f"{node.coverage:.1%}",
+            str(camera.node),
+            str(camera.samples),
+            f"{camera.missing:.0%}",
+            f"{camera.distance:.1e}",
+            f"{camera.rmse:.3f}",
+            f"{camera.coverage:.1%}",
         )
     console.print(table)
     summary = RichTable(show_header=False, box=None)
@@ -105,11 +116,25 @@ def fit(
     max_rounds: Annotated[int, typer.Option(help="Message rounds at most.")] = 5000,
     seed: Annotated[int, typer.Option(help="Seed of the start.")] = 0,
     header: Header = None,
+    engine: Annotated[
+        Where, typer.Option(help="local, or mpi: one node a rank, {rank} in DATA is its number.")
+    ] = Where.local,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="mpi: folder of checkpoints, one a rank.")
+    ] = None,
+    every: Annotated[int, typer.Option(help="mpi: rounds between checkpoints.")] = 20,
+    resume: Annotated[bool, typer.Option(help="mpi: go on from the checkpoints.")] = False,
 ) -> None:
     """Fit Bayesian PCA to a table, split evenly over the nodes of a network.
 
     Ends with status 2 when the nodes have not converged; the model is saved all the same.
     """
+    if engine is Where.mpi:
+        from dmfvi.cli_mpi import fit_rank
+
+        settings = {"tol": tol, "max_rounds": max_rounds, "covariance": covariance.value}
+        fit_rank(data, components, topology, out, settings, seed, header, checkpoint, every, resume)
+        return
     if nodes < 1:
         raise ValueError(f"--nodes must be at least 1, received {nodes}")
     if out.exists() and not out.is_dir():

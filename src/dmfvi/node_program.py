@@ -82,6 +82,7 @@ class NodeProgram:
         self.rows = rows
         self.on_status = on_status
         self.said_at = 0.0
+        self.last: RoundRecord | None = None
         self.node = NetworkNode(
             config.node,
             tuple(config.peers),
@@ -143,10 +144,12 @@ class NodeProgram:
     # -- status -------------------------------------------------------------------------
 
     def _watch(self, record: RoundRecord) -> None:
+        self.last = record
         if time.monotonic() - self.said_at > STATUS_EVERY:
-            self._say("fitting", record)
+            self._say("fitting")
 
-    def _say(self, state: str, record: RoundRecord | None = None) -> None:
+    def _say(self, state: str) -> None:
+        record = self.last
         self.said_at = time.monotonic()
         if self.on_status is None:
             return

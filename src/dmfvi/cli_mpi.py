@@ -1,0 +1,73 @@
+"""``dmfvi fit --engine mpi``: what one rank does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from dmfvi.cli_network import Topology, make_network
+from dmfvi.datasets.tables import Table, read_table
+from dmfvi.engines.mpi import MpiEngine
+from dmfvi.estimators import BayesianPCA
+from dmfvi.storage import save_posterior
+
+RANK = "{rank}"
+
+
+def fit_rank(
+    data: Path,
+    components: int,
+    topology: Topology,
+    out: Path,
+    settings: dict[str, Any],
+    seed: int,
+    header: bool | None,
+    checkpoint: Path | None,
+    every: int,
+    resume: bool,
+) -> None:
+    """Load this rank's rows, fit with the others, rank 0 writes the model."""
+    if resume and checkpoint is None:
+        raise ValueError("--resume needs --checkpoint, the folder to resume from")
+    content = json.dumps([components, topology.value, settings, seed, str(data)], sort_keys=True)
+    mark = hashlib.sha256(content.encode()).hexdigest()[:32]
+    engine = MpiEngine(journal=checkpoint, every=every, resume=resume, fingerprint=mark)
+    rank, size = int(engine.comm.Get_rank()), int(engine.comm.Get_size())
+    table = _rows(data, rank, size, header)
+    model = BayesianPCA(
+        components,
+        network=make_network(topology, size) if size > 1 else None,
+        random_state=seed,
+        engine=engine if size > 1 else "local",
+        verbose=int(rank == 0),
+        **settings,
+    ).fit(table.data)
+    if engine.journal is not None:
+        engine.journal.clear()
+    if rank == 0:
+        path = save_posterior(model.posterior_, out, table.columns, model.converged_)
+        done = "converged" if model.converged_ else "NOT converged: raise --max-rounds"
+        Console().print(f"{size} ranks, {model.n_rounds_} rounds, {done}; saved: {path}")
+
+
+def _rows(data: Path, rank: int, size: int, header: bool | None) -> Table:
+    """The rank's own file, or its part of an .npy file, of which only that part is read."""
+    if RANK in str(data):
+        return read_table(str(data).replace(RANK, str(rank)), header)
+    if data.suffix != ".npy":
+        raise ValueError(
+            f"{data} would be read whole by every rank: write {RANK} where its number goes, "
+            f"part-{RANK}.csv for example, or give one .npy file"
+        )
+    if not data.exists():
+        raise FileNotFoundError(f"{data} does not exist")
+    whole = np.load(data, mmap_mode="r", allow_pickle=False)
+    if whole.ndim != 2 or len(whole) < size:
+        raise ValueError(f"{data} has shape {whole.shape}: {size} ranks need at least a row each")
+    rows = np.array_split(np.arange(len(whole)), size)[rank]
+    return Table(np.array(whole[rows[0] : rows[-1] + 1], dtype=np.float64), None)

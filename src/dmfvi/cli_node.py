@@ -1,0 +1,177 @@
+"""The command line of real networks: dmfvi node, keys, launch."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from dmfvi.files import write_text
+
+console = Console()
+keys_app = typer.Typer(no_args_is_help=True, help="A small certificate authority for a cluster.")
+STATUS_FILE = "status.json"
+
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Plain text, on loopback only, for a trial.")
+]
+
+
+def node(
+    config: Annotated[Path, typer.Option(help="The node's TOML file.")],
+    insecure: Insecure = False,
+) -> None:
+    """Run one node: meet the neighbours, agree, fit, and keep a copy of the posterior.
+
+    SIGTERM or Ctrl-C makes the node leave: the others go on without its data.
+    """
+    from dmfvi.node_config import read_config
+    from dmfvi.node_program import Status, finite, run_node
+
+    settings = read_config(config, insecure)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+    def show(status: Status) -> None:
+        content = status._asdict()
+        for name in ("change", "disagreement"):
+            content[name] = finite(content[name])
+        write_text(settings.out / STATUS_FILE, json.dumps(content))
+
+    began: list[str] = []
+
+    def watch(status: Status) -> None:
+        show(status)
+        line = f"node {status.node}: {status.state}, members {status.members}"
+        if [line] != began[-1:]:
+            began.append(line)
+            print(line, file=sys.stderr, flush=True)
+
+    path = run_node(settings, watch)
+    console.print(f"posterior: {escape(str(path))}")
+
+
+@keys_app.command("init")
+def keys_init(
+    folder: Annotated[Path, typer.Argument(help="Where the authority's key and certificate go.")],
+    name: Annotated[str, typer.Option(help="Name in the authority's certificate.")] = "dmfvi",
+) -> None:
+    """Make a certificate authority; keep its ca.key offline, give ca.pem to every node."""
+    from dmfvi.keys import init_authority
+
+    console.print(f"authority: {escape(str(init_authority(folder, name)))}")
+
+
+@keys_app.command("issue")
+def keys_issue(
+    folder: Annotated[Path, typer.Argument(help="The authority's folder.")],
+    node: Annotated[int, typer.Option(help="The node's id.")],
+    host: Annotated[list[str], typer.Option(help="Its host name or address; may be repeated.")],
+    out: Annotated[Path | None, typer.Option(help="Where to write; default: the folder.")] = None,
+    days: Annotated[int, typer.Option(help="Days of validity.")] = 365,
+) -> None:
+    """Issue a node's certificate and key."""
+    import datetime as dt
+
+    from dmfvi.keys import issue
+
+    if days < 1:
+        raise ValueError(f"--days must be at least 1, received {days}")
+    certificate, key = issue(folder, node, host, out, dt.timedelta(days=days))
+    console.print(f"certificate: {escape(str(certificate))}, key: {escape(str(key))}")
+
+
+def launch(
+    cluster: Annotated[Path, typer.Argument(help="TOML file with a [nodes] table of node files.")],
+    insecure: Insecure = False,
+    timeout: Annotated[float, typer.Option(help="Seconds after which all are stopped.")] = 3600.0,
+) -> None:
+    """Start all nodes of a file on this machine, for a trial, with one live table of them.
+
+    The file lists the nodes' own files: nodes = ["node0.toml", "node1.toml"].
+    """
+    from dmfvi.node_config import read_config
+
+    files = _node_files(cluster)
+    settings = {file: read_config(file, insecure) for file in files}
+    flags = ["--insecure"] if insecure else []
+    for each in settings.values():
+        (each.out / STATUS_FILE).unlink(missing_ok=True)
+    running = {
+        file: subprocess.Popen(
+            [sys.executable, "-m", "dmfvi", "node", "--config", str(file), *flags],
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        for file in files
+    }
+    deadline = time.monotonic() + timeout
+    try:
+        with Live(console=console, refresh_per_second=4) as live:
+            while any(p.poll() is None for p in running.values()):
+                live.update(_table(settings, running))
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not done after {timeout:g} seconds: all nodes are stopped")
+                time.sleep(0.25)
+            live.update(_table(settings, running))
+    finally:
+        for process in running.values():
+            if process.poll() is None:
+                process.kill()
+    failed = [str(file) for file, process in running.items() if process.returncode]
+    if failed:
+        raise ValueError(f"nodes failed: {', '.join(failed)}; run one alone to see why")
+
+
+def _node_files(cluster: Path) -> list[Path]:
+    if not cluster.exists():
+        raise FileNotFoundError(f"{cluster} does not exist")
+    try:
+        content = tomllib.loads(cluster.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{cluster} is not a TOML file: {error}") from error
+    names = content.get("nodes")
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+        raise ValueError(f'{cluster} needs a list: nodes = ["node0.toml", "node1.toml"]')
+    return [cluster.parent / name for name in names]
+
+
+def _table(settings: dict[Path, Any], running: dict[Path, Any]) -> RichTable:
+    table = RichTable(title="nodes")
+    for name in ("node", "state", "members", "round", "change", "disagreement", "sent", "refused"):
+        table.add_column(name, justify="right")
+    for file, config in settings.items():
+        status = _status(config.out / STATUS_FILE)
+        code = running[file].poll()
+        state = status.get("state", "starting") if not code else f"ended with {code}"
+        table.add_row(
+            str(config.node),
+            state,
+            " ".join(str(v) for v in status.get("members", [])),
+            str(status.get("rounds", "")),
+            *(
+                "" if status.get(k) is None else f"{status[k]:.1e}"
+                for k in ("change", "disagreement")
+            ),
+            f"{status.get('sent_bytes', 0) / 1e6:.2f} MB",
+            str(sum(status.get("refused", {}).values())),
+        )
+    return table
+
+
+def _status(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,152 @@
+"""The MPI engine: the same posterior as in one process, from ranks that hold their own rows only."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dmfvi import BayesianPCA, Network
+from dmfvi.checkpoint import load_checkpoint
+from dmfvi.storage import load_posterior
+from helpers import low_rank_shards
+
+SHARDS = low_rank_shards([14, 20, 17, 23], n_features=6, n_components=2, missing=0.1)
+
+PROGRAM = """
+import sys
+import numpy as np
+from pathlib import Path
+from mpi4py import MPI
+from dmfvi import BayesianPCA, Network
+from dmfvi.storage import save_posterior
+
+rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+rows = np.load(f"part-{rank}.npy")
+network = Network.ring(size)
+model = BayesianPCA(2, network=network, consensus=sys.argv[1], random_state=0, engine="mpi").fit(rows)
+save_posterior(model.posterior_, Path(f"{sys.argv[1]}-{rank}"))
+"""
+
+
+def mpiexec() -> list[str]:
+    beside = Path(sys.executable).parent / "mpiexec"
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if found is None:
+        pytest.skip("no mpiexec: pip install 'dmfvi[mpi]'")
+    about = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
+    open_mpi = "open" in about.stdout.lower() or "prte" in about.stdout.lower()
+    return [found, *(["--allow-run-as-root", "--oversubscribe"] if open_mpi else [])]
+
+
+def run(folder: Path, ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*mpiexec(), "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env=os.environ | {"NO_COLOR": "1", "TERM": "dumb", "OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Path:
+    for rank, rows in enumerate(SHARDS):
+        np.save(tmp_path / f"part-{rank}.npy", rows)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    return tmp_path
+
+
+@pytest.mark.parametrize("rule", ["bregman-admm", "all-reduce"])
+def test_ranks_give_the_local_answer(parts: Path, rule: str) -> None:
+    done = run(parts, 4, "program.py", rule)
+    assert done.returncode == 0, done.stderr
+    local = BayesianPCA(2, network=Network.ring(4), consensus=rule, random_state=0).fit(SHARDS)
+    for rank in range(4):
+        saved = load_posterior(parts / f"{rule}-{rank}")
+        assert saved.posterior.distance(local.node_posteriors_[rank]) < 1e-9
+
+
+def test_the_shell_checkpoints_and_resumes(parts: Path) -> None:
+    fit = ["-m", "dmfvi", "fit", "part-{rank}.npy", "--engine", "mpi", "--components", "2"]
+    keep = ["--checkpoint", "kept", "--every", "4"]
+    stopped = run(parts, 4, *fit, *keep, "--max-rounds", "13", "--out", "stopped")
+    assert "NOT converged" in stopped.stdout
+    assert not list((parts / "kept").glob("*.npz"))  # a run that ended leaves nothing to resume
+    whole = run(parts, 4, *fit, "--out", "whole")
+    assert whole.returncode == 0, whole.stderr
+    killer = parts / "killer.py"
+    killer.write_text(KILLER)
+    died = run(parts, 4, str(killer), *fit[2:], *keep, "--out", "again")
+    assert died.returncode != 0
+    assert sorted(p.name for p in (parts / "kept").glob("*.npz")) == [
+        f"node-{r}.npz" for r in range(4)
+    ]
+    resumed = run(parts, 4, *fit, *keep, "--resume", "--out", "again")
+    assert resumed.returncode == 0, resumed.stderr
+    a, b = load_posterior(parts / "whole").posterior, load_posterior(parts / "again").posterior
+    assert a.distance(b) < 1e-9
+    rounds = [int(re.search(r"(\d+)\D* rounds", d.stdout)[1]) for d in (whole, resumed)]
+    assert rounds[1] < rounds[0]
+
+
+KILLER = """
+import os, sys
+from mpi4py import MPI
+from dmfvi.checkpoint import Journal
+from dmfvi.cli import main
+
+note = Journal.note
+
+def note_and_die(self, phase, number, state):
+    note(self, phase, number, state)
+    if MPI.COMM_WORLD.Get_rank() == 1 and number == 12:
+        os._exit(9)
+
+Journal.note = note_and_die
+sys.argv = ["dmfvi", *sys.argv[1:]]
+main()
+"""
+
+
+def test_a_file_that_every_rank_would_read_whole_is_refused(parts: Path) -> None:
+    (parts / "all.csv").write_text("1,2\n3,4\n")
+    done = run(parts, 2, "-m", "dmfvi", "fit", "all.csv", "--engine", "mpi")
+    assert done.returncode != 0
+    assert "{rank}" in done.stderr
+
+
+def test_checkpoints_refuse_what_is_torn_or_foreign(tmp_path: Path) -> None:
+    from dmfvi.checkpoint import save_checkpoint
+
+    path = tmp_path / "node.npz"
+    content = {"a": np.arange(5.0), "b": (1, [2.5, None], {3: "x"})}
+    save_checkpoint(path, content, "mine")
+    back = load_checkpoint(path, "mine")
+    np.testing.assert_array_equal(back["a"], content["a"])
+    assert back["b"] == content["b"]
+    with pytest.raises(ValueError, match="another model"):
+        load_checkpoint(path, "yours")
+    data = path.read_bytes()
+    for cut in (10, len(data) // 2, len(data) - 3):
+        path.write_bytes(data[:cut])
+        with pytest.raises(ValueError, match="torn"):
+            load_checkpoint(path, "mine")
+    with pytest.raises(TypeError, match="cannot write"):
+        save_checkpoint(path, {"f": open}, "mine")
+    save_checkpoint(path, content, "mine")
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    arrays["a0"] = arrays["a0"] + 1.0
+    np.savez(path, **arrays)
+    with pytest.raises(ValueError, match="altered"):
+        load_checkpoint(path, "mine")

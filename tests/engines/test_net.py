@@ -1,0 +1,197 @@
+"""A live node under attack, and links with certificates."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import resource
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bus import Bus, BusTransport
+from dmfvi import BayesianPCA, Network
+from dmfvi.engines.net import NetworkNode
+from dmfvi.engines.transport import Identity, ZenohTransport, check_loopback
+from dmfvi.keys import init_authority, issue
+from dmfvi.storage import load_posterior
+from dmfvi.wire import ROUND, Frame, pack
+from helpers import low_rank_shards
+from test_wire import mutated
+
+SHARDS = low_rank_shards([14, 20, 17], n_features=6, n_components=2, missing=0.1)
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def test_ten_thousand_hostile_frames_change_nothing_in_a_live_node() -> None:
+    bus = Bus()
+    node = NetworkNode(0, (1,), BusTransport(bus, 0, (1,)), b"m" * 16, version=5)
+    attacker = BusTransport(bus, 1, (0,))
+    node.listen(0.0)
+    node.begin()
+    rng = random.Random(1)
+    frames = [
+        pack(Frame(ROUND, b"m" * 16, 1, node.epoch + 1, 0, 3, 0, 9, np.ones(5))),  # other epoch
+        pack(Frame(ROUND, b"x" * 16, 1, node.epoch, 0, 3, 0, 9, np.ones(5))),  # other model
+        pack(Frame(ROUND, b"m" * 16, 7, node.epoch, 0, 3, 0, 9, np.ones(5))),  # other sender
+    ]
+    before, epoch = node.view, node.epoch
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for number in range(10_000):
+        attacker.send(frames[number % 3] if number % 5 == 0 else mutated(rng, frames))
+        node.listen(0.0)
+    assert sum(node.counts.refused.values()) == 10_000
+    assert {"another model", "another sender", "checksum"} <= set(node.counts.refused)
+    assert node.view.entries[0].hears in ((), (1,))
+    assert (node.epoch, node.phase, node.mail) == (epoch, 0, {})
+    assert set(node.view.entries) == set(before.entries)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
+    assert grown < 20_000  # kilobytes
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keys")
+    init_authority(folder)
+    for node in range(3):
+        issue(folder, node, ["127.0.0.1", "localhost"])
+    return folder
+
+
+def identity(folder: Path, node: int, authority: Path | None = None) -> Identity:
+    return Identity(
+        (authority or folder) / "ca.pem", folder / f"node-{node}.pem", folder / f"node-{node}.key"
+    )
+
+
+def exchanged(a: ZenohTransport, b: ZenohTransport, seconds: float) -> int:
+    """Frames that went either way."""
+    got, deadline = 0, time.monotonic() + seconds
+    while time.monotonic() < deadline and got < 4:
+        a.send(b"one")
+        b.send(b"two")
+        got += a.receive(0.05) is not None
+        got += b.receive(0.05) is not None
+    return got
+
+
+def test_only_a_certificate_of_the_cluster_and_of_that_node_lets_in(
+    authority: Path, tmp_path: Path
+) -> None:
+    mine, theirs = free_ports(2)
+    addresses = {0: f"127.0.0.1:{mine}", 1: f"127.0.0.1:{theirs}"}
+    other = tmp_path / "other"
+    init_authority(other)
+    issue(other, 1, ["127.0.0.1"])
+    late = tmp_path / "late"
+    issue(authority, 1, ["127.0.0.1"], late, valid=dt.timedelta(minutes=-1))
+    strangers: dict[str, Identity | None] = {
+        "none": None,
+        "another authority": identity(other, 1),
+        "another authority that trusts ours": identity(other, 1, authority),
+        "expired": identity(late, 1, authority),
+        "another node": identity(authority, 2),
+    }
+    node = ZenohTransport(0, addresses[0], {1: addresses[1]}, identity(authority, 0))
+    try:
+        for name, shown in strangers.items():
+            stranger = ZenohTransport(1, addresses[1], {0: addresses[0]}, shown)
+            assert exchanged(node, stranger, 1.2) == 0, name
+            stranger.close()
+        friend = ZenohTransport(1, addresses[1], {0: addresses[0]}, identity(authority, 1))
+        assert exchanged(node, friend, 10.0) >= 4
+        friend.close()
+    finally:
+        node.close()
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1:7", "example.org:7", "0.0.0.0:7"])
+def test_plain_text_stays_on_this_machine(address: str) -> None:
+    with pytest.raises(ValueError, match="not on this machine"):
+        check_loopback(address)
+    check_loopback("127.0.0.1:7000")
+    check_loopback("[::1]:7000")
+
+
+def write_cluster(folder: Path, authority: Path | None, patience: float = 5.0) -> list[Path]:
+    ports = free_ports(3)
+    files = []
+    for node in range(3):
+        np.save(folder / f"data{node}.npy", SHARDS[node])
+        lines = [
+            "[node]",
+            f"id = {node}",
+            f'listen = "127.0.0.1:{ports[node]}"',
+            f'data = "data{node}.npy"',
+            "wait_for = 3",
+            "checkpoint_every = 4",
+            "[peers]",
+            *(f'{j} = "127.0.0.1:{ports[j]}"' for j in range(3) if j != node),
+            "[model]",
+            "components = 2",
+            "[timing]",
+            f"patience = {patience}",
+            "settle = 0.5",
+        ]
+        if authority is not None:
+            lines += [
+                "[tls]",
+                f'authority = "{authority}/ca.pem"',
+                f'certificate = "{authority}/node-{node}.pem"',
+                f'key = "{authority}/node-{node}.key"',
+            ]
+        file = folder / f"node{node}.toml"
+        file.write_text("\n".join(lines))
+        files.append(file)
+    (folder / "cluster.toml").write_text(f"nodes = {[f.name for f in files]}".replace("'", '"'))
+    return files
+
+
+def start(file: Path) -> subprocess.Popen:
+    command = [sys.executable, "-m", "dmfvi", "node", "--config", str(file)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def test_nodes_with_certificates_give_the_local_answer(tmp_path: Path, authority: Path) -> None:
+    processes = [start(file) for file in write_cluster(tmp_path, authority, patience=30.0)]
+    for process in processes:
+        _, err = process.communicate(timeout=90)
+        assert process.returncode == 0, err.decode()
+    local = BayesianPCA(2, network=Network.complete(3), random_state=0).fit(SHARDS)
+    for node in range(3):
+        saved = load_posterior(tmp_path / f"node-{node}")
+        assert saved.posterior.distance(local.node_posteriors_[node]) < 1e-9
+        assert not list((tmp_path / f"node-{node}" / "checkpoint").iterdir())
+
+
+def test_a_process_killed_and_started_again(tmp_path: Path, authority: Path) -> None:
+    files = write_cluster(tmp_path, authority, patience=0.2)
+    processes = [start(file) for file in files]
+    journal = tmp_path / "node-1" / "checkpoint" / "node-1.npz"
+    deadline = time.monotonic() + 60
+    while not journal.exists() and time.monotonic() < deadline:
+        time.sleep(0.002)
+    processes[1].kill()
+    processes[1].wait()
+    processes[1] = start(files[1])
+    for process in processes:
+        _, err = process.communicate(timeout=90)
+        assert process.returncode == 0, err.decode()
+    pooled = BayesianPCA(2, tol=1e-10, random_state=0).fit(np.concatenate(SHARDS))
+    for node in range(3):
+        saved = load_posterior(tmp_path / f"node-{node}")
+        assert saved.posterior.distance(pooled.posterior_) < 1e-6
