@@ -59,7 +59,7 @@ class Malformed(ValueError):
 
 def pack(frame: Frame, dtype: int = FLOAT64) -> bytes:
     """A frame as bytes."""
-    body = np.ascontiguousarray(frame.payload, dtype=DTYPES[dtype]).tobytes()
+    body = memoryview(np.ascontiguousarray(frame.payload, dtype=DTYPES[dtype])).cast("B")
     head = HEADER.pack(
         MAGIC,
         VERSION,
@@ -75,7 +75,7 @@ def pack(frame: Frame, dtype: int = FLOAT64) -> bytes:
         frame.stop_at,
         len(body),
     )
-    return head + CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
+    return b"".join([head, CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))), body])
 
 
 def unpack(data: bytes) -> Frame:
@@ -95,14 +95,14 @@ def unpack(data: bytes) -> Frame:
     if length % DTYPES[dtype].itemsize:
         raise Malformed("length")
     (checksum,) = CHECKSUM.unpack_from(data, HEADER.size)
-    body = data[OVERHEAD:]
+    body = memoryview(data)[OVERHEAD:]
     if checksum != zlib.crc32(body, zlib.crc32(data[: HEADER.size])):
         raise Malformed("checksum")
     if (kind == VIEW) != (dtype == INT64):
         raise Malformed("dtype")
     payload = np.frombuffer(body, dtype=DTYPES[dtype])
     if dtype != INT64:
-        payload = payload.astype(np.float64)
+        payload = payload.astype(np.float64, copy=False)
         if not np.isfinite(payload).all():
             raise Malformed("not finite")
     fingerprint, sender, epoch, phase, number, quiet, stop_at = fields

@@ -199,23 +199,27 @@ class _Neighbours(_Exchange):
         self.graph = graph
         self.place = place
         self.send: FloatArray = np.empty(0)
-        self.receive: FloatArray = np.empty((0, 0))
+        # what a rule keeps of a message it keeps until the next one: two buffers take turns
+        self.receive: list[FloatArray] = []
+        self.turn = 0
         self.request: Any = None
 
     def begin(self, message: Message) -> _Exchange:
         size = HEADER + message.payload.size
         if self.send.size != size:
-            self.send, self.receive = np.empty(size), np.empty((self.place.degree, size))
+            self.send = np.empty(size)
+            self.receive = [np.empty((self.place.degree, size)) for _ in range(2)]
         self.send[:HEADER] = message.round, message.quiet, min(message.stop_at, LARGEST)
         self.send[HEADER:] = message.payload
-        self.request = self.graph.Ineighbor_allgather(self.send, self.receive)
+        self.turn = 1 - self.turn
+        self.request = self.graph.Ineighbor_allgather(self.send, self.receive[self.turn])
         return self
 
     def finish(self) -> dict[int, Message]:
         self.request.Wait()
         return {
-            j: Message(j, int(row[0]), row[HEADER:].copy(), int(row[1]), _stop(row[2]))
-            for j, row in zip(self.place.neighbours, self.receive, strict=True)
+            j: Message(j, int(row[0]), row[HEADER:], int(row[1]), _stop(row[2]))
+            for j, row in zip(self.place.neighbours, self.receive[self.turn], strict=True)
         }
 
 
