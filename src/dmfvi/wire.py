@@ -59,7 +59,7 @@ class Malformed(ValueError):
 
 def pack(frame: Frame, dtype: int = FLOAT64) -> bytes:
     """A frame as bytes."""
-    body = memoryview(np.ascontiguousarray(frame.payload, dtype=DTYPES[dtype])).cast("B")
+    body = np.ascontiguousarray(frame.payload, dtype=DTYPES[dtype]).view(np.uint8).data
     head = HEADER.pack(
         MAGIC,
         VERSION,

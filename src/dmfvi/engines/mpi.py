@@ -25,9 +25,8 @@ from dmfvi.families.base import FloatArray
 from dmfvi.network import Network
 from dmfvi.node import Job, Message, NodeReport, NodeState, message_of, start_node, step_node
 
-#: numbers before the payload: round, quiet, stop_at (exact in float64 up to 2^53)
+#: numbers that go with a payload: round, quiet, stop_at
 HEADER = 3
-LARGEST = 2**53
 #: a phase that has no round to resume
 NOTHING = -1
 
@@ -193,33 +192,42 @@ class _Exchange:
 
 
 class _Neighbours(_Exchange):
-    """Neighbour_allgather on the graph: the same buffer to every neighbour."""
+    """Neighbour_allgather on the graph: the same buffers to every neighbour, header and payload apart.
+
+    The payload goes out of the array it is in; what a rule keeps of a message it keeps until the next one, so two
+    receiving buffers take turns.
+    """
 
     def __init__(self, graph: Any, place: Place) -> None:
         self.graph = graph
         self.place = place
-        self.send: FloatArray = np.empty(0)
-        # what a rule keeps of a message it keeps until the next one: two buffers take turns
+        self.heads = np.empty((place.degree, HEADER), dtype=np.int64)
         self.receive: list[FloatArray] = []
         self.turn = 0
-        self.request: Any = None
+        self.sending: tuple[Any, ...] = ()  # alive until the exchange is over
+        self.requests: list[Any] = []
 
     def begin(self, message: Message) -> _Exchange:
-        size = HEADER + message.payload.size
-        if self.send.size != size:
-            self.send = np.empty(size)
-            self.receive = [np.empty((self.place.degree, size)) for _ in range(2)]
-        self.send[:HEADER] = message.round, message.quiet, min(message.stop_at, LARGEST)
-        self.send[HEADER:] = message.payload
+        payload = np.ascontiguousarray(message.payload)
+        if not self.receive or self.receive[0].shape[1] != payload.size:
+            self.receive = [np.empty((self.place.degree, payload.size)) for _ in range(2)]
         self.turn = 1 - self.turn
-        self.request = self.graph.Ineighbor_allgather(self.send, self.receive[self.turn])
+        head = np.array([message.round, message.quiet, message.stop_at], dtype=np.int64)
+        self.sending = (head, payload)
+        self.requests = [
+            self.graph.Ineighbor_allgather(head, self.heads),
+            self.graph.Ineighbor_allgather(payload, self.receive[self.turn]),
+        ]
         return self
 
     def finish(self) -> dict[int, Message]:
-        self.request.Wait()
+        for request in self.requests:
+            request.Wait()
         return {
-            j: Message(j, int(row[0]), row[HEADER:], int(row[1]), _stop(row[2]))
-            for j, row in zip(self.place.neighbours, self.receive[self.turn], strict=True)
+            j: Message(j, int(head[0]), row, int(head[1]), int(head[2]))
+            for j, head, row in zip(
+                self.place.neighbours, self.heads, self.receive[self.turn], strict=True
+            )
         }
 
 
@@ -239,12 +247,6 @@ class _Sum(_Exchange):
         self.request.Wait()
         m = self.message
         return {EVERYONE: Message(EVERYONE, m.round, self.total, 0, m.stop_at)}
-
-
-def _stop(value: float) -> int:
-    from dmfvi.node import NO_STOP
-
-    return NO_STOP if value >= LARGEST else int(value)
 
 
 def _world() -> Any:

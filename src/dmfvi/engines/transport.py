@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 from dmfvi.keys import common_name
 
+#: microseconds that a frame may wait for a busy link before it is dropped: a frozen neighbour must not hold a node up
+PATIENT_DROP = {"wait_before_drop": 100_000, "max_wait_before_drop_fragments": 500_000}
 #: frames that wait to be read; more are dropped, so that memory stays flat
 QUEUE = 256
 
@@ -136,10 +138,13 @@ def _config(
             },
         },
         "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": False}},
-        "transport": {"shared_memory": {"enabled": False}},
+        "transport": {
+            "shared_memory": {"enabled": False},
+            "link": {"tx": {"queue": {"congestion_control": {"drop": PATIENT_DROP}}}},
+        },
     }
     if identity is not None:
-        config["transport"]["link"] = {
+        config["transport"]["link"] |= {
             "protocols": ["tls"],
             "tls": {
                 "root_ca_certificate": str(identity.authority),
