@@ -1,6 +1,14 @@
 """The scikit-learn faces."""
 
 from dmfvi.estimators.bayesian_pca import BayesianPCA
+from dmfvi.estimators.gaussian_mixture import BayesianGaussianMixture
 from dmfvi.estimators.ppca import PPCA
+from dmfvi.estimators.regression import BayesianLinearRegression, BayesianLogisticRegression
 
-__all__ = ["PPCA", "BayesianPCA"]
+__all__ = [
+    "PPCA",
+    "BayesianGaussianMixture",
+    "BayesianLinearRegression",
+    "BayesianLogisticRegression",
+    "BayesianPCA",
+]

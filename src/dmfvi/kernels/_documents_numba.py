@@ -1,0 +1,101 @@
+"""Numba code of ``documents``; imported only when it is used."""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+
+@njit(cache=True, inline="always")
+def digamma(x):
+    """psi(x), x > 0: recurrence to x >= 6, then the asymptotic series."""
+    shift = 0.0
+    while x < 6.0:
+        shift -= 1.0 / x
+        x += 1.0
+    r = 1.0 / x
+    s = r * r
+    series = s * (
+        1.0 / 12.0 - s * (1.0 / 120.0 - s * (1.0 / 252.0 - s * (1.0 / 240.0 - s * (1.0 / 132.0 - s * 691.0 / 32760.0))))
+    )
+    return shift + np.log(x) - 0.5 * r - series
+
+
+@njit(cache=True, fastmath=True)
+def _one_document(rows, counts, n, prior, gamma, tolerance, max_steps, weight, heap):
+    """Alternate q(theta) and q(z) of one document; returns sum_w c_w log sum_k of the last q(z).
+
+    rows[:n] holds exp E[log beta] of its words; ``weight`` ends as exp E[log theta], ``heap`` is scratch.
+    """
+    k_topics = gamma.shape[0]
+    value = 0.0
+    for step in range(max_steps + 1):
+        total = 0.0
+        for k in range(k_topics):
+            total += gamma[k]
+        base = digamma(total)
+        for k in range(k_topics):
+            weight[k] = np.exp(digamma(gamma[k]) - base)
+            heap[k] = 0.0
+        last = step == max_steps
+        for w in range(n):
+            norm = 1e-300
+            for k in range(k_topics):
+                norm += rows[w, k] * weight[k]
+            share = counts[w] / norm
+            for k in range(k_topics):
+                heap[k] += share * rows[w, k]
+        change = 0.0
+        for k in range(k_topics):
+            updated = prior[k] + weight[k] * heap[k]
+            change += abs(updated - gamma[k])
+            heap[k] = updated
+        if last or (step > 0 and change < tolerance * k_topics):
+            break
+        for k in range(k_topics):
+            gamma[k] = heap[k]
+    for w in range(n):
+        norm = 1e-300
+        for k in range(k_topics):
+            norm += rows[w, k] * weight[k]
+        value += counts[w] * np.log(norm)
+    return value
+
+
+@njit(parallel=True, cache=True, fastmath=True)
+def all_documents(
+    starts, terms, counts, topics, prior, gamma, tolerance, max_steps, statistics, fits
+):
+    """q(theta) of all documents; ``statistics`` (chunks, V, K) collects c_w q(z = k) / topics."""
+    n_chunks = statistics.shape[0]
+    n_documents = starts.shape[0] - 1
+    k_topics = topics.shape[1]
+    for chunk in prange(n_chunks):
+        first = chunk * n_documents // n_chunks
+        end = (chunk + 1) * n_documents // n_chunks
+        longest = 0
+        for d in range(first, end):
+            longest = max(longest, starts[d + 1] - starts[d])
+        rows = np.empty((longest, k_topics))
+        weight = np.empty(k_topics)
+        heap = np.empty(k_topics)
+        mine = statistics[chunk]
+        for d in range(first, end):
+            a = starts[d]
+            n = starts[d + 1] - a
+            for w in range(n):
+                term = terms[a + w]
+                for k in range(k_topics):
+                    rows[w, k] = topics[term, k]
+            fits[d] = _one_document(
+                rows, counts[a : a + n], n, prior, gamma[d], tolerance, max_steps, weight, heap
+            )
+            for w in range(n):
+                norm = 1e-300
+                for k in range(k_topics):
+                    norm += rows[w, k] * weight[k]
+                share = counts[a + w] / norm
+                term = terms[a + w]
+                for k in range(k_topics):
+                    mine[term, k] += share * weight[k]
