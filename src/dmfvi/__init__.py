@@ -5,7 +5,16 @@ posterior that one machine holding all the data would have computed.
 """
 
 from dmfvi.engines.links import Links
-from dmfvi.estimators import PPCA, BayesianPCA
+from dmfvi.estimators import (
+    PPCA,
+    BayesianGaussianMixture,
+    BayesianLinearRegression,
+    BayesianLogisticRegression,
+    BayesianPCA,
+    CategoricalHMM,
+    GaussianHMM,
+    LatentDirichletAllocation,
+)
 from dmfvi.inference import Inference, infer
 from dmfvi.models.base import ConjugateModel, Learned
 from dmfvi.models.pca_belief import GammaPrior, PcaPrior
@@ -15,10 +24,16 @@ __version__ = "0.1.0"
 
 __all__ = [
     "PPCA",
+    "BayesianGaussianMixture",
+    "BayesianLinearRegression",
+    "BayesianLogisticRegression",
     "BayesianPCA",
+    "CategoricalHMM",
     "ConjugateModel",
     "GammaPrior",
+    "GaussianHMM",
     "Inference",
+    "LatentDirichletAllocation",
     "Learned",
     "Links",
     "Network",

@@ -11,11 +11,14 @@ from dmfvi.estimators import (
     BayesianGaussianMixture,
     BayesianLinearRegression,
     BayesianLogisticRegression,
+    GaussianHMM,
 )
 
 ESTIMATORS = [
     BayesianGaussianMixture(2, random_state=0),
     BayesianGaussianMixture(2, covariance="diagonal", network=Network.ring(2), random_state=0),
+    GaussianHMM(2, random_state=0),
+    GaussianHMM(2, covariance="diagonal", random_state=0),
     BayesianLinearRegression(),
     BayesianLinearRegression(network=Network.ring(2)),
     BayesianLogisticRegression(),

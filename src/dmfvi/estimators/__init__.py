@@ -2,6 +2,8 @@
 
 from dmfvi.estimators.bayesian_pca import BayesianPCA
 from dmfvi.estimators.gaussian_mixture import BayesianGaussianMixture
+from dmfvi.estimators.hmm import CategoricalHMM, GaussianHMM
+from dmfvi.estimators.lda import LatentDirichletAllocation
 from dmfvi.estimators.ppca import PPCA
 from dmfvi.estimators.regression import BayesianLinearRegression, BayesianLogisticRegression
 
@@ -11,4 +13,7 @@ __all__ = [
     "BayesianLinearRegression",
     "BayesianLogisticRegression",
     "BayesianPCA",
+    "CategoricalHMM",
+    "GaussianHMM",
+    "LatentDirichletAllocation",
 ]

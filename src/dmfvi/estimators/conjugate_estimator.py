@@ -129,7 +129,7 @@ class ConjugateEstimator(BaseEstimator):
         for seed in seeds:
             made = session.infer(
                 model,
-                shards,
+                [model.refreshed(shard) for shard in shards],
                 acceleration=self.acceleration,
                 tol=self.tol,
                 max_rounds=int(self.max_rounds),

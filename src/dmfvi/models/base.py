@@ -56,6 +56,10 @@ class ConjugateModel(ABC):
         """
         return self.prior
 
+    def refreshed(self, shard: Any) -> Any:
+        """The shard as if it had never been visited, for models whose local step remembers."""
+        return shard
+
     @property
     def statistics_size(self) -> int:
         """How many numbers a shard's statistics have, packed."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from dmfvi._numeric import inverse
 from dmfvi.families import Dirichlet, NormalGamma, NormalWishart, Product
-from dmfvi.families.base import FloatArray, log_det, pack_symmetric, unpack_symmetric
+from dmfvi.families.base import Family, FloatArray, log_det, pack_symmetric, unpack_symmetric
 from dmfvi.families.normal import HALF_LOG_2PI
 from dmfvi.models.base import Agreement, ConjugateModel, Learned
 from dmfvi.models.mixture_shard import (
@@ -101,6 +101,8 @@ class GaussianMixture(ConjugateModel):
         bound = 0.0
         densities = ComponentDensities.of(q)
         for group in shard.groups:
+            if not group.observed.any():
+                continue  # a row of which nothing is observed says nothing
             score, complete = densities.marginal(group.observed)
             sums, log_sum = group_sums(group.values, score)
             bound += log_sum
@@ -134,12 +136,16 @@ class ComponentDensities:
     @classmethod
     def of(cls, q: Product) -> ComponentDensities:
         """From q(pi) and q(mu, L)."""
-        components = q["components"]
+        return cls.given(q["components"], q["weights"].mean()[0])
+
+    @classmethod
+    def given(cls, components: Family, log_weight: FloatArray) -> ComponentDensities:
+        """From q(mu, L) and E[log pi]."""
         confidence = -2.0 * components.natural[1]
         _, _, precision, log_mean = components.mean()
         d = components.natural[0].shape[-1]
         return cls(
-            q["weights"].mean()[0],
+            log_weight,
             components.natural[0] / confidence[:, None],
             precision,
             0.5 * log_mean - 0.5 * d / confidence,
@@ -249,6 +255,8 @@ class DiagonalGaussianMixture(ConjugateModel):
         bound = 0.0
         for group in shard.groups:
             o, n_seen = group.observed, int(group.observed.sum())
+            if n_seen == 0:
+                continue
             sums, log_sum = group_sums(group.values, self._scores(q, group), square_features)
             bound += log_sum
             count += sums[:, 0]

@@ -74,6 +74,9 @@ class LatentDirichletAllocation(ConjugateModel):
         bound = float(found.fit.sum() - self._divergences(found.gamma).sum())
         return Learned(np.ascontiguousarray(found.statistics.T).ravel(), bound)
 
+    def refreshed(self, shard: Documents) -> Documents:
+        return Documents(shard.counts)
+
     def documents(self, shard: Documents, q: Dirichlet) -> DocumentPosteriors:
         """q(theta) of a shard's documents, from where it left off."""
         gamma = shard.gamma

@@ -1,0 +1,130 @@
+"""Numba code of ``chains``; imported only when it is used."""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+#: a sum of products below this has lost digits to underflow: redo it in logarithms
+TINY = 1e-280
+
+
+@njit(cache=True)
+def _forward(emission, log_start, log_step, step, first, end, alpha):
+    """log p(x_1..t, z_t = j) for one sequence; returns the log sum at its end."""
+    k_states = log_start.shape[0]
+    weight = np.empty(k_states)
+    for j in range(k_states):
+        alpha[first, j] = log_start[j] + emission[first, j]
+    for t in range(first + 1, end):
+        top = alpha[t - 1, 0]
+        for i in range(1, k_states):
+            top = max(top, alpha[t - 1, i])
+        for i in range(k_states):
+            weight[i] = np.exp(alpha[t - 1, i] - top)
+        for j in range(k_states):
+            total = 0.0
+            for i in range(k_states):
+                total += weight[i] * step[i, j]
+            if total > TINY:
+                alpha[t, j] = top + np.log(total) + emission[t, j]
+            else:
+                best = -np.inf
+                for i in range(k_states):
+                    best = max(best, alpha[t - 1, i] + log_step[i, j])
+                total = 0.0
+                for i in range(k_states):
+                    total += np.exp(alpha[t - 1, i] + log_step[i, j] - best)
+                alpha[t, j] = best + np.log(total) + emission[t, j]
+    top = alpha[end - 1, 0]
+    for i in range(1, k_states):
+        top = max(top, alpha[end - 1, i])
+    total = 0.0
+    for i in range(k_states):
+        total += np.exp(alpha[end - 1, i] - top)
+    return top + np.log(total)
+
+
+@njit(cache=True)
+def _backward(emission, log_step, step, first, end, alpha, log_sum, posterior, pairs):
+    """q(z_t = i) and the sum over t of q(z_t = i, z_t+1 = j) for one sequence."""
+    k_states = log_step.shape[0]
+    beta = np.zeros(k_states)
+    weight = np.empty(k_states)
+    ahead = np.empty(k_states)
+    for i in range(k_states):
+        posterior[end - 1, i] = np.exp(alpha[end - 1, i] - log_sum)
+    for t in range(end - 2, first - 1, -1):
+        top = -np.inf
+        for j in range(k_states):
+            ahead[j] = emission[t + 1, j] + beta[j]
+            top = max(top, ahead[j])
+        for j in range(k_states):
+            weight[j] = np.exp(ahead[j] - top)
+        for i in range(k_states):
+            total = 0.0
+            for j in range(k_states):
+                total += step[i, j] * weight[j]
+            if total > TINY:
+                beta[i] = top + np.log(total)
+                here = np.exp(alpha[t, i] + beta[i] - log_sum)
+                posterior[t, i] = here
+                share = here / total
+                for j in range(k_states):
+                    pairs[i, j] += share * step[i, j] * weight[j]
+            else:
+                best = -np.inf
+                for j in range(k_states):
+                    best = max(best, log_step[i, j] + ahead[j])
+                total = 0.0
+                for j in range(k_states):
+                    total += np.exp(log_step[i, j] + ahead[j] - best)
+                beta[i] = best + np.log(total)
+                posterior[t, i] = np.exp(alpha[t, i] + beta[i] - log_sum)
+                for j in range(k_states):
+                    pairs[i, j] += np.exp(alpha[t, i] + log_step[i, j] + ahead[j] - log_sum)
+
+
+@njit(parallel=True, cache=True)
+def all_chains(emission, log_start, log_step, starts, posterior, pairs, sums):
+    """Fill posterior (T, K), pairs (chunks, K, K) and sums (sequences,)."""
+    n_chunks = pairs.shape[0]
+    n_sequences = starts.shape[0] - 1
+    step = np.exp(log_step)
+    alpha = np.empty_like(emission)
+    for chunk in prange(n_chunks):
+        for s in range(chunk * n_sequences // n_chunks, (chunk + 1) * n_sequences // n_chunks):
+            first, end = starts[s], starts[s + 1]
+            sums[s] = _forward(emission, log_start, log_step, step, first, end, alpha)
+            _backward(
+                emission, log_step, step, first, end, alpha, sums[s], posterior, pairs[chunk]
+            )
+
+
+@njit(cache=True)
+def best_paths(emission, log_start, log_step, starts, path):
+    """Viterbi: the most probable states of each sequence."""
+    k_states = log_start.shape[0]
+    n = emission.shape[0]
+    back = np.empty((n, k_states), dtype=np.int32)
+    now = np.empty(k_states)
+    after = np.empty(k_states)
+    for s in range(starts.shape[0] - 1):
+        first, end = starts[s], starts[s + 1]
+        for j in range(k_states):
+            now[j] = log_start[j] + emission[first, j]
+        for t in range(first + 1, end):
+            for j in range(k_states):
+                best, where = -np.inf, 0
+                for i in range(k_states):
+                    value = now[i] + log_step[i, j]
+                    if value > best:
+                        best, where = value, i
+                after[j] = best + emission[t, j]
+                back[t, j] = where
+            now[:] = after
+        state = int(np.argmax(now))
+        for t in range(end - 1, first - 1, -1):
+            path[t] = state
+            state = back[t, state]
