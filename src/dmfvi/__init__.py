@@ -14,6 +14,7 @@ from dmfvi.estimators import (
     CategoricalHMM,
     GaussianHMM,
     LatentDirichletAllocation,
+    MixtureOfPCA,
 )
 from dmfvi.inference import Inference, infer
 from dmfvi.models.base import ConjugateModel, Learned
@@ -36,6 +37,7 @@ __all__ = [
     "LatentDirichletAllocation",
     "Learned",
     "Links",
+    "MixtureOfPCA",
     "Network",
     "PcaPrior",
     "__version__",

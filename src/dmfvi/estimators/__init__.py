@@ -4,6 +4,7 @@ from dmfvi.estimators.bayesian_pca import BayesianPCA
 from dmfvi.estimators.gaussian_mixture import BayesianGaussianMixture
 from dmfvi.estimators.hmm import CategoricalHMM, GaussianHMM
 from dmfvi.estimators.lda import LatentDirichletAllocation
+from dmfvi.estimators.mixture_of_pca import MixtureOfPCA
 from dmfvi.estimators.ppca import PPCA
 from dmfvi.estimators.regression import BayesianLinearRegression, BayesianLogisticRegression
 
@@ -16,4 +17,5 @@ __all__ = [
     "CategoricalHMM",
     "GaussianHMM",
     "LatentDirichletAllocation",
+    "MixtureOfPCA",
 ]

@@ -349,7 +349,7 @@ class CategoricalHMM(_HiddenMarkovEstimator):
     def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> Self:
         """Fit to sequences of symbols (see the class)."""
         session = self._open()
-        nodes = nodes_of_sequences(X, lengths, session.network, self.network is None)
+        nodes = nodes_of_sequences(X, lengths, session.network, self.network is None, flat=True)
         self._check_common()
         joined = [join(sequences) for sequences in nodes]
         shards = [Sequences(symbols_of(rows), starts) for rows, starts in joined]
@@ -389,7 +389,7 @@ class CategoricalHMM(_HiddenMarkovEstimator):
 
     def _prepared(self, X: Any, lengths: Any) -> Sequences:
         check_is_fitted(self)
-        rows, starts = join(sequences_of(X, lengths))
+        rows, starts = join(sequences_of(X, lengths, flat=True))
         symbols = symbols_of(rows)
         if symbols.max(initial=-1) >= self.n_symbols_:
             raise ValueError(

@@ -12,14 +12,19 @@ from dmfvi.families.base import FloatArray
 from dmfvi.network import Network
 
 
-def sequences_of(X: Any, lengths: Any = None, label: str = "") -> list[FloatArray]:
-    """A list of sequences (T, D) from one array (with lengths), or a list of arrays."""
-    if _is_list_of_arrays(X):
+def sequences_of(
+    X: Any, lengths: Any = None, *, flat: bool = False, label: str = ""
+) -> list[FloatArray]:
+    """A list of sequences (T, D) from one array (with lengths), or a list of arrays.
+
+    ``flat`` sequences may have one axis only: (T,) stands for (T, 1).
+    """
+    if _is_list_of_arrays(X, flat):
         if lengths is not None:
             raise ValueError("lengths belong to one array, received a list of sequences: drop them")
-        found = [_checked(part, f"{label}sequence {i}") for i, part in enumerate(X)]
+        found = [_checked(part, f"{label}sequence {i}", flat) for i, part in enumerate(X)]
     else:
-        whole = _checked(X, f"{label}X")
+        whole = _checked(X, f"{label}X", flat)
         found = [whole] if lengths is None else _split(whole, lengths)
     widths = {part.shape[1] for part in found}
     if len(widths) > 1:
@@ -28,11 +33,14 @@ def sequences_of(X: Any, lengths: Any = None, label: str = "") -> list[FloatArra
 
 
 def nodes_of_sequences(
-    X: Any, lengths: Any, network: Network, pooled: bool
+    X: Any, lengths: Any, network: Network, pooled: bool, *, flat: bool = False
 ) -> list[list[FloatArray]]:
     """One list of sequences per node."""
     if _is_list_of_lists(X):
-        nodes = [sequences_of(list(part), None, f"node {i}, ") for i, part in enumerate(X)]
+        nodes = [
+            sequences_of(list(part), flat=flat, label=f"node {i}, ") if len(part) else []
+            for i, part in enumerate(X)
+        ]
         empty = [i for i, part in enumerate(nodes) if not part]
         if empty:
             raise ValueError(f"node {empty[0]} has no sequence: leave it out of the network")
@@ -43,14 +51,14 @@ def nodes_of_sequences(
                 f"received sequences of {len(nodes)} nodes for a network of {network.n_nodes} nodes"
             )
         return nodes
-    flat = sequences_of(X, lengths)
-    if len(flat) < network.n_nodes:
+    every = sequences_of(X, lengths, flat=flat)
+    if len(every) < network.n_nodes:
         raise ValueError(
-            f"{len(flat)} sequences cannot be split over {network.n_nodes} nodes: pass more sequences "
+            f"{len(every)} sequences cannot be split over {network.n_nodes} nodes: pass more sequences "
             "(lists, or lengths), or a smaller network"
         )
-    edges = np.linspace(0, len(flat), network.n_nodes + 1).astype(int)
-    return [flat[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    edges = np.linspace(0, len(every), network.n_nodes + 1).astype(int)
+    return [every[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
 
 
 def join(sequences: list[FloatArray]) -> tuple[FloatArray, NDArray[np.int64]]:
@@ -59,19 +67,13 @@ def join(sequences: list[FloatArray]) -> tuple[FloatArray, NDArray[np.int64]]:
     return np.concatenate(sequences), starts
 
 
-def _checked(part: Any, label: str) -> FloatArray:
-    array = np.asarray(part)
-    if array.ndim == 1 and array.dtype.kind in "fiub":
-        array = array[:, None]
-    if array.ndim == 2 and len(array) == 0:
+def _checked(part: Any, label: str, flat: bool) -> FloatArray:
+    if flat and np.ndim(part) == 1:
+        part = np.asarray(part)[:, None]
+    if np.ndim(part) == 2 and len(part) == 0:
         raise ValueError(f"{label} is empty: a sequence needs at least 1 observation")
     return np.asarray(
-        check_array(
-            part if np.ndim(part) == 2 else array,
-            dtype=np.float64,
-            ensure_all_finite="allow-nan",
-            input_name=label,
-        )
+        check_array(part, dtype=np.float64, ensure_all_finite="allow-nan", input_name=label)
     )
 
 
@@ -86,12 +88,13 @@ def _split(whole: FloatArray, lengths: Any) -> list[FloatArray]:
     return list(np.split(whole, np.cumsum(sizes)[:-1]))
 
 
-def _is_list_of_arrays(X: Any) -> bool:
-    """A list whose members are arrays (or a ragged list), rather than rows of one array."""
-    if not isinstance(X, list | tuple) or not len(X):
-        return False
-    return all(isinstance(part, np.ndarray) and part.ndim >= 1 for part in X) and (
-        X[0].ndim == 2 or X[0].dtype.kind in "iu" or len({len(p) for p in X}) > 1
+def _is_list_of_arrays(X: Any, flat: bool) -> bool:
+    """A list of arrays, rather than one array written as a list of rows."""
+    axes = (1, 2) if flat else (2,)
+    return (
+        isinstance(X, list | tuple)
+        and len(X) > 0
+        and all(isinstance(part, np.ndarray) and part.ndim in axes for part in X)
     )
 
 
