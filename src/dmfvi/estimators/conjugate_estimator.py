@@ -50,6 +50,10 @@ class ConjugateEstimator(BaseEstimator):
     random_state: Any
     verbose: int
     acceleration: bool | Literal["auto"] = "auto"
+    posterior_: Any
+    node_posteriors_: list[Any]
+    _belief: Any
+    _node_beliefs: list[Any]
 
     @abstractmethod
     def _in_data_units(self, q: Any) -> Belief:
@@ -77,7 +81,12 @@ class ConjugateEstimator(BaseEstimator):
         if self.rounds_per_sweep != "auto":
             check_whole("rounds_per_sweep", self.rounds_per_sweep, 1)
         return Session.open(
-            self.network, self.consensus, self.penalty, self.rounds_per_sweep, self.links, self.n_jobs
+            self.network,
+            self.consensus,
+            self.penalty,
+            self.rounds_per_sweep,
+            self.links,
+            self.n_jobs,
         )
 
     def _row_shards(
@@ -174,5 +183,3 @@ class ConjugateEstimator(BaseEstimator):
 def generator_of(random_state: Any) -> np.random.Generator:
     """NumPy's generator from whatever scikit-learn takes as a seed."""
     return np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-
-

@@ -149,7 +149,7 @@ class BayesianGaussianMixture(DensityMixin, ConjugateEstimator):
         filled, std = impute_mixture(self._belief, self._units, data, self._responsibilities(data))
         return (filled, std) if return_std else filled
 
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[FloatArray, FloatArray]:
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[FloatArray, Any]:
         """New rows and their components from the posterior predictive distribution."""
         check_is_fitted(self)
         check_whole("n_samples", n_samples, 1)

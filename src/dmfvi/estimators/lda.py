@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -147,7 +148,7 @@ class LatentDirichletAllocation(
     def score_samples(self, X: Any) -> FloatArray:
         """Bound on the log probability of each document's words under the posterior topics."""
         check_is_fitted(self)
-        return self._model.bounds(self._documents(X))
+        return self._documents(X).bound
 
     def score(self, X: Any, y: Any = None) -> float:
         """Bound on the log probability of the words of all documents."""
@@ -230,7 +231,9 @@ class LatentDirichletAllocation(
         for name in ("n_passes", "batch_size", "max_document_steps"):
             check_whole(name, getattr(self, name), 1)
         if not 0.5 < self.learning_decay <= 1:
-            raise ValueError(f"learning_decay must lie in (0.5, 1], received {self.learning_decay!r}")
+            raise ValueError(
+                f"learning_decay must lie in (0.5, 1], received {self.learning_decay!r}"
+            )
 
     def _make_model(self, n_terms: int) -> lda.LatentDirichletAllocation:
         k = int(self.n_components)
@@ -270,7 +273,7 @@ class LatentDirichletAllocation(
                 f"{n} documents cannot be split over {network.n_nodes} nodes: use a smaller network"
             )
         edges = np.linspace(0, n, network.n_nodes + 1).astype(int)
-        return [matrix[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        return [matrix[a:b] for a, b in pairwise(edges)]
 
     def _counts(self, X: Any) -> Any:
         return check_counts(
@@ -298,7 +301,9 @@ def check_counts(matrix: Any, label: str = "", empty: bool = False) -> Any:
     counts.sum_duplicates()
     counts.eliminate_zeros()
     if (counts.data < 0).any():
-        raise ValueError(f"{label}Negative values in data: counts must be at least 0, received {counts.data.min():g}")
+        raise ValueError(
+            f"{label}Negative values in data: counts must be at least 0, received {counts.data.min():g}"
+        )
     odd = counts.data[counts.data != np.round(counts.data)]
     if len(odd):
         raise ValueError(

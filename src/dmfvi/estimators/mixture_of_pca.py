@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -176,7 +177,7 @@ class MixtureOfPCA(DensityMixin, ConjugateEstimator):
         std = np.where(missing, np.sqrt(np.maximum(second - first**2, 0.0)), 0.0)
         return (filled, std) if return_std else filled
 
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[FloatArray, FloatArray]:
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[FloatArray, Any]:
         """New rows and their clusters from the posterior predictive distribution."""
         check_is_fitted(self)
         check_whole("n_samples", n_samples, 1)
@@ -217,17 +218,17 @@ class MixtureOfPCA(DensityMixin, ConjugateEstimator):
             1.0 / self.n_clusters if weight is None else float(weight),
         )
 
-    def _best_start(self, session: Session, data: list[FloatArray], spread: FloatArray) -> Inference:
+    def _best_start(
+        self, session: Session, data: list[FloatArray], spread: FloatArray
+    ) -> Inference:
         shards = [MixtureRows.of(x) for x in data]
         seeds = check_random_state(self.random_state).randint(
             np.iinfo(np.int32).max, size=int(self.n_init)
         )
         best: Inference | None = None
         for seed in seeds:
-            summaries = session.agree(
-                lambda x, seed=seed: self._model.start_talk(x, spread, np.random.default_rng(seed)),
-                data,
-            )
+            talk = partial(self._model.start_talk, covariance=spread, seed=int(seed))
+            summaries = session.agree(talk, data)
             summary = session.meeting.broadcast(summaries[0])[0]
             begun = self._model.begin(summary, HELD_SWEEPS)
             run = self._run(session, shards, begun)

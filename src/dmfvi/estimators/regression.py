@@ -45,7 +45,7 @@ class _Regression(ConjugateEstimator):
             raise ValueError(
                 f"requires y to be passed, but the target y is None: {type(self).__name__} learns from targets"
             )
-        if is_shard_list(X) and not np.ndim(X) == 2:
+        if is_shard_list(X):
             shards = check_shards(X)
             targets = [column_or_1d(part, warn=True) for part in y]
             if len(targets) != len(shards) or any(
@@ -63,7 +63,9 @@ class _Regression(ConjugateEstimator):
                 return [(np.concatenate(shards), np.concatenate(targets))]
             check_one_shard_per_node(shards, network)
             return list(zip(shards, targets, strict=True))
-        data, target = validate_data(self, X, y, dtype=np.float64, multi_output=False, y_numeric=False)
+        data, target = validate_data(
+            self, X, y, dtype=np.float64, multi_output=False, y_numeric=False
+        )
         split = split_evenly(data, network)
         return list(zip(split, np.array_split(column_or_1d(target), network.n_nodes), strict=True))
 

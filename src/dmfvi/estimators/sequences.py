@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def nodes_of_sequences(
             "(lists, or lengths), or a smaller network"
         )
     edges = np.linspace(0, len(every), network.n_nodes + 1).astype(int)
-    return [every[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [every[a:b] for a, b in pairwise(edges)]
 
 
 def join(sequences: list[FloatArray]) -> tuple[FloatArray, NDArray[np.int64]]:

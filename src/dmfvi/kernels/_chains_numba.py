@@ -97,9 +97,7 @@ def all_chains(emission, log_start, log_step, starts, posterior, pairs, sums):
         for s in range(chunk * n_sequences // n_chunks, (chunk + 1) * n_sequences // n_chunks):
             first, end = starts[s], starts[s + 1]
             sums[s] = _forward(emission, log_start, log_step, step, first, end, alpha)
-            _backward(
-                emission, log_step, step, first, end, alpha, sums[s], posterior, pairs[chunk]
-            )
+            _backward(emission, log_step, step, first, end, alpha, sums[s], posterior, pairs[chunk])
 
 
 @njit(cache=True)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit, prange
 
@@ -17,19 +19,23 @@ def digamma(x):
     r = 1.0 / x
     s = r * r
     series = s * (
-        1.0 / 12.0 - s * (1.0 / 120.0 - s * (1.0 / 252.0 - s * (1.0 / 240.0 - s * (1.0 / 132.0 - s * 691.0 / 32760.0))))
+        1.0 / 12.0
+        - s
+        * (
+            1.0 / 120.0
+            - s * (1.0 / 252.0 - s * (1.0 / 240.0 - s * (1.0 / 132.0 - s * 691.0 / 32760.0)))
+        )
     )
     return shift + np.log(x) - 0.5 * r - series
 
 
 @njit(cache=True, fastmath=True)
 def _one_document(rows, counts, n, prior, gamma, tolerance, max_steps, weight, heap):
-    """Alternate q(theta) and q(z) of one document; returns sum_w c_w log sum_k of the last q(z).
+    """Alternate q(theta) and q(z) of one document, in place; returns its part of the bound.
 
     rows[:n] holds exp E[log beta] of its words; ``weight`` ends as exp E[log theta], ``heap`` is scratch.
     """
     k_topics = gamma.shape[0]
-    value = 0.0
     for step in range(max_steps + 1):
         total = 0.0
         for k in range(k_topics):
@@ -38,7 +44,6 @@ def _one_document(rows, counts, n, prior, gamma, tolerance, max_steps, weight, h
         for k in range(k_topics):
             weight[k] = np.exp(digamma(gamma[k]) - base)
             heap[k] = 0.0
-        last = step == max_steps
         for w in range(n):
             norm = 1e-300
             for k in range(k_topics):
@@ -48,26 +53,51 @@ def _one_document(rows, counts, n, prior, gamma, tolerance, max_steps, weight, h
                 heap[k] += share * rows[w, k]
         change = 0.0
         for k in range(k_topics):
-            updated = prior[k] + weight[k] * heap[k]
-            change += abs(updated - gamma[k])
-            heap[k] = updated
-        if last or (step > 0 and change < tolerance * k_topics):
+            heap[k] = prior[k] + weight[k] * heap[k]
+            change += abs(heap[k] - gamma[k])
+        if step == max_steps or (step > 0 and change < tolerance * k_topics):
             break
         for k in range(k_topics):
             gamma[k] = heap[k]
+    bound = 0.0
     for w in range(n):
         norm = 1e-300
         for k in range(k_topics):
             norm += rows[w, k] * weight[k]
-        value += counts[w] * np.log(norm)
-    return value
+        bound += counts[w] * np.log(norm)
+    total = 0.0
+    prior_total = 0.0
+    base = 0.0
+    for k in range(k_topics):
+        total += gamma[k]
+        prior_total += prior[k]
+    base = digamma(total)
+    bound += math.lgamma(prior_total) - math.lgamma(total)
+    for k in range(k_topics):
+        bound += math.lgamma(gamma[k]) - math.lgamma(prior[k])
+        bound -= (gamma[k] - prior[k]) * (digamma(gamma[k]) - base)
+    return bound
 
 
 @njit(parallel=True, cache=True, fastmath=True)
 def all_documents(
-    starts, terms, counts, topics, prior, gamma, tolerance, max_steps, statistics, fits
+    starts,
+    terms,
+    counts,
+    topics,
+    prior,
+    gamma,
+    anew,
+    margin,
+    tolerance,
+    max_steps,
+    statistics,
+    bounds,
 ):
-    """q(theta) of all documents; ``statistics`` (chunks, V, K) collects c_w q(z = k) / topics."""
+    """q(theta) of all documents; ``statistics`` (chunks, V, K) collects c_w q(z = k) / topics.
+
+    With ``anew`` each document is also solved from gamma = 1, and the better solution is kept.
+    """
     n_chunks = statistics.shape[0]
     n_documents = starts.shape[0] - 1
     k_topics = topics.shape[1]
@@ -79,23 +109,35 @@ def all_documents(
             longest = max(longest, starts[d + 1] - starts[d])
         rows = np.empty((longest, k_topics))
         weight = np.empty(k_topics)
+        other_weight = np.empty(k_topics)
         heap = np.empty(k_topics)
+        fresh = np.empty(k_topics)
         mine = statistics[chunk]
         for d in range(first, end):
             a = starts[d]
             n = starts[d + 1] - a
+            words = counts[a : a + n]
             for w in range(n):
                 term = terms[a + w]
                 for k in range(k_topics):
                     rows[w, k] = topics[term, k]
-            fits[d] = _one_document(
-                rows, counts[a : a + n], n, prior, gamma[d], tolerance, max_steps, weight, heap
+            bounds[d] = _one_document(
+                rows, words, n, prior, gamma[d], tolerance, max_steps, weight, heap
             )
+            if anew:
+                fresh[:] = 1.0
+                found = _one_document(
+                    rows, words, n, prior, fresh, tolerance, max_steps, other_weight, heap
+                )
+                if found > bounds[d] + margin:
+                    bounds[d] = found
+                    gamma[d] = fresh
+                    weight[:] = other_weight
             for w in range(n):
                 norm = 1e-300
                 for k in range(k_topics):
                     norm += rows[w, k] * weight[k]
-                share = counts[a + w] / norm
+                share = words[w] / norm
                 term = terms[a + w]
                 for k in range(k_topics):
                     mine[term, k] += share * weight[k]

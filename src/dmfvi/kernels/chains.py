@@ -8,6 +8,7 @@ again term by term where they underflow.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -55,7 +56,7 @@ def chain_posteriors_plain(
     """The NumPy twin, step by step."""
     states, pairs = np.empty_like(emission), np.zeros_like(log_step)
     sums = np.empty(len(starts) - 1)
-    for s, (first, end) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+    for s, (first, end) in enumerate(pairwise(starts)):
         e = emission[first:end]
         alpha, beta = np.empty_like(e), np.zeros_like(e)
         alpha[0] = log_start + e[0]

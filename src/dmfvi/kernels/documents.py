@@ -16,17 +16,20 @@ from numpy.typing import NDArray
 from scipy.special import psi
 
 from dmfvi.families.base import FloatArray
+from dmfvi.families.dirichlet import Dirichlet
 
+#: a solution from a new beginning replaces the old one if its bound is higher by this much
+MARGIN = 1e-3
 #: documents below which threads cost more than they save
 PARALLEL_FROM = 64
 
 
 class DocumentPosteriors(NamedTuple):
-    """gamma (n, K), expected counts of topic and term (V, K), and sum_w c_w log sum_k of each document."""
+    """gamma (n, K), expected counts of topic and term (V, K), and each document's part of the bound (n,)."""
 
     gamma: FloatArray
     statistics: FloatArray
-    fit: FloatArray
+    bound: FloatArray
 
 
 class Counts(NamedTuple):
@@ -41,11 +44,16 @@ def document_posteriors(
     documents: Counts,
     topics: FloatArray,
     prior: FloatArray,
-    gamma: FloatArray,
+    gamma: FloatArray | None,
     tolerance: float,
     max_steps: int,
+    anew: bool = False,
 ) -> DocumentPosteriors:
-    """Compiled, documents in parallel. ``topics`` is exp E[log beta] as (V, K), term by term."""
+    """Compiled, documents in parallel. ``topics`` is exp E[log beta] as (V, K), term by term.
+
+    Without ``gamma`` documents begin at gamma = 1; with ``anew`` they are solved from there too, and keep
+    the better of the two solutions.
+    """
     import numba
 
     from dmfvi.kernels._documents_numba import all_documents
@@ -53,35 +61,58 @@ def document_posteriors(
     n = len(documents.starts) - 1
     chunks = numba.get_num_threads() if n >= PARALLEL_FROM else 1
     statistics = np.zeros((chunks, *topics.shape))
-    found, fits = gamma.copy(), np.zeros(n)
+    found = np.ones((n, topics.shape[1])) if gamma is None else gamma.copy()
+    bounds = np.zeros(n)
     topics = np.ascontiguousarray(topics)
-    all_documents(*documents, topics, prior, found, tolerance, max_steps, statistics, fits)
-    return DocumentPosteriors(found, statistics.sum(0) * topics, fits)
+    again = anew and gamma is not None
+    all_documents(
+        *documents, topics, prior, found, again, MARGIN, tolerance, max_steps, statistics, bounds
+    )
+    return DocumentPosteriors(found, statistics.sum(0) * topics, bounds)
 
 
 def document_posteriors_plain(
     documents: Counts,
     topics: FloatArray,
     prior: FloatArray,
-    gamma: FloatArray,
+    gamma: FloatArray | None,
     tolerance: float,
     max_steps: int,
+    anew: bool = False,
 ) -> DocumentPosteriors:
     """The NumPy twin, document by document."""
-    found, fits = gamma.copy(), np.zeros(len(gamma))
-    statistics = np.zeros_like(topics)
-    for d in range(len(gamma)):
+    n = len(documents.starts) - 1
+    found = np.ones((n, topics.shape[1])) if gamma is None else gamma.copy()
+    statistics, bounds = np.zeros_like(topics), np.zeros(n)
+    for d in range(n):
         part = slice(documents.starts[d], documents.starts[d + 1])
         terms, counts = documents.terms[part], documents.counts[part]
         rows = topics[terms]
-        for step in range(max_steps + 1):
-            weight = np.exp(psi(found[d]) - psi(found[d].sum()))
-            norm = rows @ weight + 1e-300
-            updated = prior + weight * ((counts / norm) @ rows)
-            change = np.abs(updated - found[d]).sum()
-            if step == max_steps or (step > 0 and change < tolerance * len(prior)):
-                break
-            found[d] = updated
-        fits[d] = counts @ np.log(norm)
-        np.add.at(statistics, terms, (counts / norm)[:, None] * weight)
-    return DocumentPosteriors(found, statistics * topics, fits)
+        solved = _solve(rows, counts, prior, found[d], tolerance, max_steps)
+        if anew and gamma is not None:
+            fresh = _solve(rows, counts, prior, np.ones_like(prior), tolerance, max_steps)
+            solved = fresh if fresh[1] > solved[1] + MARGIN else solved
+        found[d], bounds[d], weight = solved
+        share = counts / (rows @ weight + 1e-300)
+        np.add.at(statistics, terms, share[:, None] * weight)
+    return DocumentPosteriors(found, statistics * topics, bounds)
+
+
+def _solve(
+    rows: FloatArray,
+    counts: FloatArray,
+    prior: FloatArray,
+    gamma: FloatArray,
+    tolerance: float,
+    max_steps: int,
+) -> tuple[FloatArray, float, FloatArray]:
+    for step in range(max_steps + 1):
+        weight = np.exp(psi(gamma) - psi(gamma.sum()))
+        norm = rows @ weight + 1e-300
+        updated = prior + weight * ((counts / norm) @ rows)
+        change = np.abs(updated - gamma).sum()
+        if step == max_steps or (step > 0 and change < tolerance * len(prior)):
+            break
+        gamma = updated
+    divergence = Dirichlet.from_parameters(gamma).kl(Dirichlet.from_parameters(prior))
+    return gamma, float(counts @ np.log(norm) - divergence), weight

@@ -135,9 +135,7 @@ class DiagonalGaussianEmission(Emission):
         out = np.empty((observations.n_samples, len(constant)))
         for group in observations.groups:
             o = group.observed
-            score = np.column_stack(
-                [constant[:, o].sum(1), linear[:, o, 0], -0.5 * scale[:, o]]
-            )
+            score = np.column_stack([constant[:, o].sum(1), linear[:, o, 0], -0.5 * scale[:, o]])
             out[group.rows] = (score @ square_features(group.values)).T
         return out
 

@@ -73,9 +73,7 @@ class GaussianMixture(ConjugateModel):
     def start(self, shard: MixtureShard, rng: np.random.Generator) -> Agreement:
         """Hard memberships of agreed k-means centres, read as responsibilities."""
         data = dense_rows(shard, self.n_features)
-        centres = yield from consensus_kmeans(
-            data, self.n_components, self.start_covariance, rng
-        )
+        centres = yield from consensus_kmeans(data, self.n_components, self.start_covariance, rng)
         member = nearest_centre(data, centres)
         filled, missing = fill_with_centres(data, member, centres)
         second = np.einsum("nk,ni,nj->kij", member, filled, filled, optimize=True)
@@ -238,9 +236,7 @@ class DiagonalGaussianMixture(ConjugateModel):
     def start(self, shard: MixtureShard, rng: np.random.Generator) -> Agreement:
         """Hard memberships of agreed k-means centres, read as responsibilities."""
         data = dense_rows(shard, self.n_features)
-        centres = yield from consensus_kmeans(
-            data, self.n_components, self.start_covariance, rng
-        )
+        centres = yield from consensus_kmeans(data, self.n_components, self.start_covariance, rng)
         member = nearest_centre(data, centres)
         seen = np.isfinite(data)
         filled = np.where(seen, data, 0.0)

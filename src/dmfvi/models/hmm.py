@@ -88,5 +88,3 @@ class HiddenMarkov(ConjugateModel):
         """E[log p(x_t | z_t)] (T, K), E[log pi] (K,), E[log A] (K, K)."""
         emission = self.emission.scores(shard.observations, q["emission"])
         return emission, q["initial"].mean()[0], q["transition"].mean()[0]
-
-

@@ -3,8 +3,9 @@
     theta_d ~ Dirichlet(a)   beta_k ~ Dirichlet(b)   z_dn ~ Categorical(theta_d)   w_dn ~ Categorical(beta_z)
 
 Topics beta are global, theta and z local to a document. The statistics of a shard are its expected counts of
-topic and term. A shard remembers its last q(theta): it begins the next local step, so that every step raises
-the bound, however few steps are made.
+topic and term. A shard remembers its last q(theta), which begins the next local step: so every step raises the
+bound. In early steps, and now and then later, documents are also solved from a flat q(theta) and
+keep the better solution, since memory alone would hold them to topics that have moved on.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from dmfvi.models.base import ConjugateModel, Learned
 
 #: shape of the Gamma draws that begin the topics: 1 give or take a tenth
 START_SHAPE = 100.0
+#: documents are solved anew in the first steps, and in every so-many-th step after
+ANEW_FIRST, ANEW_EVERY = 10, 10
 
 
 @dataclass
@@ -29,6 +32,7 @@ class Documents:
 
     counts: Counts
     gamma: FloatArray | None = None  # (n, K), last q(theta)
+    visits: int = 0
 
     @classmethod
     def of(cls, matrix: csr_array) -> Documents:
@@ -70,30 +74,23 @@ class LatentDirichletAllocation(ConjugateModel):
 
     def local_step(self, shard: Documents, q: Dirichlet) -> Learned:
         found = self.documents(shard, q)
-        shard.gamma = found.gamma
-        bound = float(found.fit.sum() - self._divergences(found.gamma).sum())
-        return Learned(np.ascontiguousarray(found.statistics.T).ravel(), bound)
+        shard.gamma, shard.visits = found.gamma, shard.visits + 1
+        return Learned(np.ascontiguousarray(found.statistics.T).ravel(), float(found.bound.sum()))
 
     def refreshed(self, shard: Documents) -> Documents:
         return Documents(shard.counts)
 
     def documents(self, shard: Documents, q: Dirichlet) -> DocumentPosteriors:
         """q(theta) of a shard's documents, from where it left off."""
-        gamma = shard.gamma
-        if gamma is None:
-            gamma = np.ones((shard.n_documents, self.n_topics))
-        topics = np.exp(q.mean()[0]).T
         return document_posteriors(
-            shard.counts, topics, self.document_prior, gamma, self.tolerance, self.max_steps
+            shard.counts,
+            np.exp(q.mean()[0]).T,
+            self.document_prior,
+            shard.gamma,
+            self.tolerance,
+            self.max_steps,
+            anew=shard.visits < ANEW_FIRST or shard.visits % ANEW_EVERY == 0,
         )
-
-    def bounds(self, found: DocumentPosteriors) -> FloatArray:
-        """Each document's part of the bound."""
-        return found.fit - self._divergences(found.gamma)
-
-    def _divergences(self, gamma: FloatArray) -> FloatArray:
-        prior = Dirichlet.from_parameters(np.broadcast_to(self.document_prior, gamma.shape))
-        return Dirichlet.from_parameters(gamma).kl(prior)
 
 
 def select_documents(documents: Documents, chosen: np.ndarray) -> Documents:

@@ -138,9 +138,10 @@ class MixtureOfPcaModel(Model):
         return MixturePcaBelief(weights, components, lost, swept, objective)
 
     def start_talk(
-        self, data: FloatArray, covariance: FloatArray, rng: np.random.Generator
+        self, data: FloatArray, covariance: FloatArray, seed: int
     ) -> Generator[FloatArray, FloatArray, FloatArray]:
         """Agreed k-means, then counts, means and covariances of its clusters: packed, (K, 1 + D + D(D+1)/2)."""
+        rng = np.random.default_rng(seed)
         centres = yield from consensus_kmeans(data, self.n_clusters, covariance, rng)
         member = nearest_centre(data, centres)
         filled = np.where(np.isfinite(data), data, member @ centres) - member @ centres
@@ -160,7 +161,9 @@ class MixtureOfPcaModel(Model):
         """Probabilistic PCA of each cluster, from its agreed moments (Tipping & Bishop 1999)."""
         d, m = self.component.layout.n_features, self.component.n_latent
         clusters = summary.reshape(self.n_clusters, -1)
-        average = max(float(np.mean([np.trace(unpack_symmetric(c[1 + d :])) / d for c in clusters])), 1e-12)
+        average = max(
+            float(np.mean([np.trace(unpack_symmetric(c[1 + d :])) / d for c in clusters])), 1e-12
+        )
         made = []
         for cluster in clusters:
             values, vectors = np.linalg.eigh(unpack_symmetric(cluster[1 + d :]))

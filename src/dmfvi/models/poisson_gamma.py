@@ -1,6 +1,6 @@
 """Counts at unknown rates: the worked example of docs/write_your_own_model.md.
 
-    x_nd ~ Poisson(rate_d)        rate_d ~ Gamma(shape, rate)
+x_nd ~ Poisson(rate_d)        rate_d ~ Gamma(shape, rate)
 """
 
 from __future__ import annotations

@@ -25,7 +25,9 @@ class FeatureUnits:
 
     shift: FloatArray  # (D,) agreed mean
     scale: FloatArray  # (D,) agreed standard deviation, one where there is none
-    covariance: FloatArray  # (D, D) of the standardised features; diagonal where entries are missing
+    covariance: (
+        FloatArray  # (D, D) of the standardised features; diagonal where entries are missing
+    )
     n_samples: float
     n_observed: FloatArray  # (D,)
 
@@ -66,7 +68,9 @@ def agree_on_units(data: FloatArray) -> Generator[FloatArray, FloatArray, Featur
         variance = total / np.maximum(counts - 1, 1)
         second = np.diag(variance)
     constant = variance <= (1e-14 * np.maximum(np.abs(shift), 1e-300)) ** 2
-    scale = np.where(constant, np.where(shift == 0, 1.0, np.abs(shift)), np.sqrt(np.maximum(variance, 0)))
+    scale = np.where(
+        constant, np.where(shift == 0, 1.0, np.abs(shift)), np.sqrt(np.maximum(variance, 0))
+    )
     covariance = second / np.outer(scale, scale)
     return FeatureUnits(shift, scale, covariance, float(n_samples), counts)
 
@@ -96,7 +100,12 @@ def consensus_kmeans(
             inertia = member.T @ square.min(1)
             parts.append(
                 np.concatenate(
-                    [(member.T @ filled).ravel(), (member.T @ weight).ravel(), member.sum(0), inertia]
+                    [
+                        (member.T @ filled).ravel(),
+                        (member.T @ weight).ravel(),
+                        member.sum(0),
+                        inertia,
+                    ]
                 )
             )
         total = (yield np.concatenate(parts)).reshape(TRIES, -1)
@@ -109,7 +118,9 @@ def consensus_kmeans(
             centres[i] = np.where(counts[i] > 0.5, sums[i] / np.maximum(counts[i], 1.0), centres[i])
             # a centre without rows moves next to the one with the widest cluster
             widest = int(np.argmax(inertias[i]))
-            reach = np.sqrt(max(float(inertias[i, widest]), 0.0) / max(float(members[i, widest]), 1) / d)
+            reach = np.sqrt(
+                max(float(inertias[i, widest]), 0.0) / max(float(members[i, widest]), 1) / d
+            )
             for k in np.flatnonzero(members[i] < 0.5):
                 centres[i, k] = centres[i, widest] + reach * rng.standard_normal(d)
     # several sets often end in the same place: take the first of them, whatever the rounding
