@@ -51,6 +51,7 @@ class Case:
     exchangeable: bool = False  # rows of the quantity may come in any order
     accuracy: float = 0.3  # root mean square error of the posterior mean
     coverage: tuple[float, float] = (0.84, 0.96)  # of 90 % intervals, over many data sets
+    data_sets: int = 20
 
 
 def uneven(order: np.ndarray, n_nodes: int) -> list[np.ndarray]:
@@ -273,8 +274,8 @@ def same_topics_as_scikit_learn(draw: Draw) -> None:
 
 # -- chains ---------------------------------------------------------------------------------
 
-STEP = np.array([[0.9, 0.08, 0.02], [0.05, 0.85, 0.1], [0.1, 0.1, 0.8]])
-SYMBOLS = np.array([[0.7, 0.2, 0.05, 0.05], [0.05, 0.1, 0.15, 0.7], [0.05, 0.75, 0.15, 0.05]])
+STEP = np.array([[0.9, 0.06, 0.04], [0.05, 0.85, 0.1], [0.05, 0.05, 0.9]])
+SYMBOLS = np.array([[0.85, 0.05, 0.05, 0.05], [0.05, 0.05, 0.05, 0.85], [0.05, 0.8, 0.1, 0.05]])
 
 
 def chain_states(rng: np.random.Generator, length: int, begin: int) -> np.ndarray:
@@ -284,9 +285,7 @@ def chain_states(rng: np.random.Generator, length: int, begin: int) -> np.ndarra
     return np.array(states)
 
 
-def draw_chain(
-    seed: int, n_nodes: int, kind: str, missing: float = 0.05, length: int = 16
-) -> Draw:
+def draw_chain(seed: int, n_nodes: int, kind: str, missing: float = 0.05, length: int = 16) -> Draw:
     rng = np.random.default_rng(seed)
     n = 24
     # sorted by first state: nodes see sequences that begin differently
@@ -383,9 +382,11 @@ def samples_of(fit: Inference, case: Case, n: int, seed: int = 0) -> np.ndarray:
 
 #: one line enrols a model (or a variant of it, after a slash) in the laws
 CASES: dict[str, Case] = {
-    "PoissonGamma": Case(draw_counts, lambda s: s, exact_counts, accuracy=0.5),
-    "LinearRegression": Case(draw_linear, lambda s: s[0], exact_linear),
-    "LogisticRegression": Case(draw_logistic, lambda s: s, climbed_logistic, coverage=(0.8, 0.96)),
+    "PoissonGamma": Case(draw_counts, lambda s: s, exact_counts, accuracy=0.5, data_sets=100),
+    "LinearRegression": Case(draw_linear, lambda s: s[0], exact_linear, data_sets=100),
+    "LogisticRegression": Case(
+        draw_logistic, lambda s: s, climbed_logistic, coverage=(0.8, 0.96), data_sets=100
+    ),
     "GaussianMixture": Case(draw_mixture, means_of, same_as_scikit_learn, True),
     "GaussianMixture/missing": Case(
         lambda s, n: draw_mixture(s, n, missing=0.15),

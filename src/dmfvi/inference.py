@@ -178,7 +178,10 @@ class Session:
         """``dmfvi.infer`` within this session."""
         self._check_shards(shards)
         network = self.network
-        node_model = Conjugate(model, self.exact if acceleration == "auto" else bool(acceleration))
+        accelerated = acceleration
+        if accelerated == "auto":
+            accelerated = self.exact and model.memoryless
+        node_model = Conjugate(model, bool(accelerated))
         if start is None:
             starts = self.shared_start(model, shards, random_state)
         else:

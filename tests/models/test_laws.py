@@ -22,7 +22,6 @@ NETWORKS = [
     Network.grid(2, 3),
     Network.random_geometric(9, seed=3),
 ]
-DATA_SETS = 30
 
 
 def refreshed(draw, shards):
@@ -52,7 +51,7 @@ def test_every_node_has_the_pooled_posterior(name: str, network: Network) -> Non
     assert abs(fit.lower_bound / reference.lower_bound - 1) < BOUND
 
 
-@pytest.mark.parametrize("name", ["PoissonGamma", "GaussianMixture", "HiddenMarkov/categorical"])
+@pytest.mark.parametrize("name", ["PoissonGamma", "GaussianMixture", "HiddenMarkov/gaussian"])
 @pytest.mark.parametrize("consensus", ["all-reduce", "statistics-tracking", "bregman-admm"])
 def test_with_every_rule_and_lossy_links(name: str, consensus: str) -> None:
     network = Network.grid(2, 3)
@@ -74,10 +73,10 @@ def test_with_every_rule_and_lossy_links(name: str, consensus: str) -> None:
 @pytest.mark.parametrize("accelerated", [True, False])
 @pytest.mark.parametrize("name", CASES)
 def test_the_pooled_bound_never_falls(name: str, accelerated: bool) -> None:
-    for seed in range(3):
+    for seed in range(2):
         draw = CASES[name].draw(seed, 1)
         fit = infer(
-            draw.model, [draw.pooled], random_state=seed, acceleration=accelerated, tol=1e-8
+            draw.model, [draw.pooled], random_state=seed, acceleration=accelerated, tol=1e-7
         )
         bounds = fit.history["objective"]
         assert np.diff(bounds).min() >= -1e-9 * abs(bounds[-1])
@@ -90,7 +89,7 @@ def test_acceleration_keeps_the_fixed_point(name: str) -> None:
         draw.model,
         refreshed(draw, [draw.pooled]),
         acceleration=False,
-        tol=1e-9,
+        tol=1e-8,
         random_state=0,
         max_rounds=50_000,
     )
@@ -134,7 +133,7 @@ def test_recovers_the_truth_and_covers_it(name: str) -> None:
     """Posterior means are near the truth; 90 % intervals hold it about 90 % of the time."""
     case = CASES[name]
     inside, errors = [], []
-    for seed in range(DATA_SETS):
+    for seed in range(case.data_sets):
         draw = case.draw(100 + seed, 1)
         fit = infer(draw.model, [draw.pooled], random_state=seed, tol=1e-5)
         values = samples_of(fit, case, 400)
@@ -144,6 +143,9 @@ def test_recovers_the_truth_and_covers_it(name: str) -> None:
         low, high = np.quantile(values, [0.05, 0.95], axis=0)
         inside.append((low <= truth) & (truth <= high))
         errors.append(values.mean(0) - truth)
-    assert np.sqrt(np.median(np.mean(np.square(errors), axis=tuple(range(1, np.ndim(errors)))))) < case.accuracy
+    assert (
+        np.sqrt(np.median(np.mean(np.square(errors), axis=tuple(range(1, np.ndim(errors))))))
+        < case.accuracy
+    )
     coverage = np.mean(inside)
     assert case.coverage[0] <= coverage <= case.coverage[1], coverage

@@ -86,18 +86,36 @@ def _backward(emission, log_step, step, first, end, alpha, log_sum, posterior, p
                     pairs[i, j] += np.exp(alpha[t, i] + log_step[i, j] + ahead[j] - log_sum)
 
 
+@njit(cache=True)
+def some_chains(
+    emission, log_start, log_step, step, starts, first, end, alpha, posterior, pairs, sums
+):
+    """Sequences first..end-1, one after the other."""
+    for s in range(first, end):
+        a, b = starts[s], starts[s + 1]
+        sums[s] = _forward(emission, log_start, log_step, step, a, b, alpha)
+        _backward(emission, log_step, step, a, b, alpha, sums[s], posterior, pairs)
+
+
 @njit(parallel=True, cache=True)
-def all_chains(emission, log_start, log_step, starts, posterior, pairs, sums):
-    """Fill posterior (T, K), pairs (chunks, K, K) and sums (sequences,)."""
+def all_chains(emission, log_start, log_step, step, starts, alpha, posterior, pairs, sums):
+    """Fill posterior (T, K), pairs (chunks, K, K) and sums (sequences,), chunks in parallel."""
     n_chunks = pairs.shape[0]
-    n_sequences = starts.shape[0] - 1
-    step = np.exp(log_step)
-    alpha = np.empty_like(emission)
-    for chunk in prange(n_chunks):
-        for s in range(chunk * n_sequences // n_chunks, (chunk + 1) * n_sequences // n_chunks):
-            first, end = starts[s], starts[s + 1]
-            sums[s] = _forward(emission, log_start, log_step, step, first, end, alpha)
-            _backward(emission, log_step, step, first, end, alpha, sums[s], posterior, pairs[chunk])
+    n = starts.shape[0] - 1
+    for c in prange(n_chunks):
+        some_chains(
+            emission,
+            log_start,
+            log_step,
+            step,
+            starts,
+            c * n // n_chunks,
+            (c + 1) * n // n_chunks,
+            alpha,
+            posterior,
+            pairs[c],
+            sums,
+        )
 
 
 @njit(cache=True)

@@ -79,7 +79,67 @@ def _one_document(rows, counts, n, prior, gamma, tolerance, max_steps, weight, h
     return bound
 
 
-@njit(parallel=True, cache=True, fastmath=True)
+@njit(cache=True, fastmath=True)
+def some_documents(
+    starts,
+    terms,
+    counts,
+    topics,
+    prior,
+    gamma,
+    anew,
+    margin,
+    tolerance,
+    max_steps,
+    first,
+    end,
+    statistics,
+    bounds,
+):
+    """q(theta) of documents first..end-1; ``statistics`` (V, K) collects c_w q(z = k) / topics.
+
+    With ``anew`` each document is also solved from gamma = 1, and the better solution is kept.
+    """
+    k_topics = topics.shape[1]
+    longest = 0
+    for d in range(first, end):
+        longest = max(longest, starts[d + 1] - starts[d])
+    rows = np.empty((longest, k_topics))
+    weight = np.empty(k_topics)
+    other_weight = np.empty(k_topics)
+    heap = np.empty(k_topics)
+    fresh = np.empty(k_topics)
+    for d in range(first, end):
+        a = starts[d]
+        n = starts[d + 1] - a
+        words = counts[a : a + n]
+        for w in range(n):
+            term = terms[a + w]
+            for k in range(k_topics):
+                rows[w, k] = topics[term, k]
+        bounds[d] = _one_document(
+            rows, words, n, prior, gamma[d], tolerance, max_steps, weight, heap
+        )
+        if anew:
+            fresh[:] = 1.0
+            found = _one_document(
+                rows, words, n, prior, fresh, tolerance, max_steps, other_weight, heap
+            )
+            if found > bounds[d] + margin:
+                bounds[d] = found
+                gamma[d] = fresh
+                weight[:] = other_weight
+        for w in range(n):
+            norm = 1e-300
+            for k in range(k_topics):
+                norm += rows[w, k] * weight[k]
+            share = words[w] / norm
+            term = terms[a + w]
+            for k in range(k_topics):
+                statistics[term, k] += share * weight[k]
+
+
+@njit(parallel=True, cache=True)
 def all_documents(
     starts,
     terms,
@@ -94,50 +154,23 @@ def all_documents(
     statistics,
     bounds,
 ):
-    """q(theta) of all documents; ``statistics`` (chunks, V, K) collects c_w q(z = k) / topics.
-
-    With ``anew`` each document is also solved from gamma = 1, and the better solution is kept.
-    """
+    """All documents, chunks of them in parallel; ``statistics`` is (chunks, V, K)."""
     n_chunks = statistics.shape[0]
-    n_documents = starts.shape[0] - 1
-    k_topics = topics.shape[1]
-    for chunk in prange(n_chunks):
-        first = chunk * n_documents // n_chunks
-        end = (chunk + 1) * n_documents // n_chunks
-        longest = 0
-        for d in range(first, end):
-            longest = max(longest, starts[d + 1] - starts[d])
-        rows = np.empty((longest, k_topics))
-        weight = np.empty(k_topics)
-        other_weight = np.empty(k_topics)
-        heap = np.empty(k_topics)
-        fresh = np.empty(k_topics)
-        mine = statistics[chunk]
-        for d in range(first, end):
-            a = starts[d]
-            n = starts[d + 1] - a
-            words = counts[a : a + n]
-            for w in range(n):
-                term = terms[a + w]
-                for k in range(k_topics):
-                    rows[w, k] = topics[term, k]
-            bounds[d] = _one_document(
-                rows, words, n, prior, gamma[d], tolerance, max_steps, weight, heap
-            )
-            if anew:
-                fresh[:] = 1.0
-                found = _one_document(
-                    rows, words, n, prior, fresh, tolerance, max_steps, other_weight, heap
-                )
-                if found > bounds[d] + margin:
-                    bounds[d] = found
-                    gamma[d] = fresh
-                    weight[:] = other_weight
-            for w in range(n):
-                norm = 1e-300
-                for k in range(k_topics):
-                    norm += rows[w, k] * weight[k]
-                share = words[w] / norm
-                term = terms[a + w]
-                for k in range(k_topics):
-                    mine[term, k] += share * weight[k]
+    n = starts.shape[0] - 1
+    for c in prange(n_chunks):
+        some_documents(
+            starts,
+            terms,
+            counts,
+            topics,
+            prior,
+            gamma,
+            anew,
+            margin,
+            tolerance,
+            max_steps,
+            c * n // n_chunks,
+            (c + 1) * n // n_chunks,
+            statistics[c],
+            bounds,
+        )

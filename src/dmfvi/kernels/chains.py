@@ -17,6 +17,9 @@ from scipy.special import logsumexp
 
 from dmfvi.families.base import FloatArray
 
+#: steps x states^2 below which threads cost more than they save
+PARALLEL_FROM = 1_000_000
+
 
 class ChainPosteriors(NamedTuple):
     """q(z_t) (T, K), sum of q(z_t, z_t+1) over all steps (K, K), log sum of each sequence."""
@@ -29,24 +32,22 @@ class ChainPosteriors(NamedTuple):
 def chain_posteriors(
     emission: FloatArray, log_start: FloatArray, log_step: FloatArray, starts: NDArray[np.int64]
 ) -> ChainPosteriors:
-    """Compiled, sequences in parallel; ``starts`` are the sequences' offsets, the end included."""
+    """Compiled, many sequences in parallel; ``starts`` are the sequences' offsets, the end included."""
     import numba
 
-    from dmfvi.kernels._chains_numba import all_chains
+    from dmfvi.kernels._chains_numba import all_chains, some_chains
 
     n, k = emission.shape
     n_sequences = len(starts) - 1
-    chunks = max(1, min(n_sequences, numba.get_num_threads()))
+    parallel = n_sequences > 1 and n * k * k >= PARALLEL_FROM
+    chunks = min(n_sequences, numba.get_num_threads()) if parallel else 1
     states, pairs, sums = np.empty((n, k)), np.zeros((chunks, k, k)), np.empty(n_sequences)
-    all_chains(
-        np.ascontiguousarray(emission),
-        np.ascontiguousarray(log_start),
-        np.ascontiguousarray(log_step),
-        starts,
-        states,
-        pairs,
-        sums,
-    )
+    given = [np.ascontiguousarray(v) for v in (emission, log_start, log_step, np.exp(log_step))]
+    alpha = np.empty((n, k))
+    if parallel:
+        all_chains(*given, starts, alpha, states, pairs, sums)
+    else:
+        some_chains(*given, starts, 0, n_sequences, alpha, states, pairs[0], sums)
     return ChainPosteriors(states, pairs.sum(0), sums)
 
 

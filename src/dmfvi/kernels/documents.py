@@ -20,8 +20,8 @@ from dmfvi.families.dirichlet import Dirichlet
 
 #: a solution from a new beginning replaces the old one if its bound is higher by this much
 MARGIN = 1e-3
-#: documents below which threads cost more than they save
-PARALLEL_FROM = 64
+#: entries x topics below which threads cost more than they save
+PARALLEL_FROM = 200_000
 
 
 class DocumentPosteriors(NamedTuple):
@@ -56,18 +56,21 @@ def document_posteriors(
     """
     import numba
 
-    from dmfvi.kernels._documents_numba import all_documents
+    from dmfvi.kernels._documents_numba import all_documents, some_documents
 
     n = len(documents.starts) - 1
-    chunks = numba.get_num_threads() if n >= PARALLEL_FROM else 1
+    parallel = documents.counts.size * topics.shape[1] >= PARALLEL_FROM
+    chunks = min(n, numba.get_num_threads()) if parallel else 1
     statistics = np.zeros((chunks, *topics.shape))
     found = np.ones((n, topics.shape[1])) if gamma is None else gamma.copy()
     bounds = np.zeros(n)
     topics = np.ascontiguousarray(topics)
     again = anew and gamma is not None
-    all_documents(
-        *documents, topics, prior, found, again, MARGIN, tolerance, max_steps, statistics, bounds
-    )
+    given = (*documents, topics, prior, found, again, MARGIN, tolerance, max_steps)
+    if parallel:
+        all_documents(*given, statistics, bounds)
+    else:
+        some_documents(*given, 0, n, statistics[0], bounds)
     return DocumentPosteriors(found, statistics.sum(0) * topics, bounds)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,10 @@ class Learned(NamedTuple):
 
 class ConjugateModel(ABC):
     """A model whose global variable is conjugate given the rest: posterior = prior + sum of statistics."""
+
+    #: whether ``local_step`` depends on its arguments only; a model whose shards remember says no, and its
+    #: sweeps are not extrapolated unless asked for
+    memoryless: ClassVar[bool] = True
 
     @property
     @abstractmethod

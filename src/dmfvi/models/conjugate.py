@@ -23,12 +23,12 @@ from dmfvi.models.base import Absorbed, Belief, ConjugateModel, Model
 #: part of the way to the domain's edge that a limited step goes
 EDGE_FRACTION = 0.9
 #: sweeps that an extrapolation looks back on
-MEMORY = 5
+MEMORY = 8
 #: extrapolation begins when a plain sweep changes the belief by less than this part: earlier, it could
 #: carry the belief over to another optimum than plain sweeps find
 CALM_ENOUGH = 0.1
 #: directions weaker than this part of the strongest are not extrapolated along
-WEAKEST_DIRECTION = 1e-8
+WEAKEST_DIRECTION = 1e-6
 #: rounding of a bound, relative: a fall by less is none
 BOUND_ROUNDING = 1e-11
 

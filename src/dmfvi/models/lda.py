@@ -11,6 +11,7 @@ keep the better solution, since memory alone would hold them to topics that have
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -55,6 +56,8 @@ class Documents:
 @dataclass(frozen=True)
 class LatentDirichletAllocation(ConjugateModel):
     """Topics as Dirichlet posteriors over V terms."""
+
+    memoryless: ClassVar[bool] = False
 
     n_topics: int
     n_terms: int
