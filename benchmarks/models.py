@@ -121,7 +121,12 @@ def chain_iteration(k: int, categorical: bool) -> tuple[float, float]:
 
     def theirs(iterations: int, implementation: str) -> Callable[[], object]:
         made = peer(
-            k, n_iter=iterations, tol=-np.inf, random_state=0, implementation=implementation, **extra
+            k,
+            n_iter=iterations,
+            tol=-np.inf,
+            random_state=0,
+            implementation=implementation,
+            **extra,
         )
         return lambda: made.fit(rows.reshape(N, -1), lengths)
 
@@ -213,7 +218,10 @@ def main() -> None:
     for d, k in ((2, 3), (10, 5), (20, 10)):
         ours, theirs = mixture_iteration(d, k)
         speed.add_row(
-            f"mixture D {d} K {k}, scikit-learn", f"{ours:.4f}", f"{theirs:.4f}", f"{theirs / ours:.1f}"
+            f"mixture D {d} K {k}, scikit-learn",
+            f"{ours:.4f}",
+            f"{theirs:.4f}",
+            f"{theirs / ours:.1f}",
         )
     for k, categorical in ((3, False), (8, False), (3, True)):
         ours, theirs = chain_iteration(k, categorical)
@@ -237,10 +245,15 @@ def main() -> None:
             ours = seconds.pop("dmfvi")
             for peer, theirs in seconds.items():
                 speed.add_row(
-                    f"LDA K {k}, AP, a pass, {peer}", f"{ours:.3f}", f"{theirs:.3f}", f"{theirs / ours:.1f}"
+                    f"LDA K {k}, AP, a pass, {peer}",
+                    f"{ours:.3f}",
+                    f"{theirs:.3f}",
+                    f"{theirs / ours:.1f}",
                 )
     console.print(speed)
-    rounds = Table(title="Mixture, 10 nodes, class-sorted, K 3, D 2: rounds to 1e-6 (without acceleration)")
+    rounds = Table(
+        title="Mixture, 10 nodes, class-sorted, K 3, D 2: rounds to 1e-6 (without acceleration)"
+    )
     rounds.add_column("separation")
     for name, (_, most, wanted) in TARGETS.items():
         rounds.add_column(f"{name} (most {most}, wanted {wanted})", justify="right")

@@ -87,18 +87,77 @@ def _backward(emission, log_step, step, first, end, alpha, log_sum, posterior, p
 
 
 @njit(cache=True)
+def _scaled(emission, log_start, step, first, end, alpha, scale, posterior, pairs):
+    """Both passes with probabilities scaled to sum to one; returns the log sum.
+
+    Not a number where a sum came near underflow: then nothing was added to ``pairs``. ``posterior`` holds
+    exp(emission) relative to the largest of its row until it is overwritten.
+    """
+    k_states = log_start.shape[0]
+    log_sum = 0.0
+    for t in range(first, end):
+        top = emission[t, 0]
+        for j in range(1, k_states):
+            top = max(top, emission[t, j])
+        total = 0.0
+        for j in range(k_states):
+            here = np.exp(emission[t, j] - top)
+            posterior[t, j] = here
+            if t == first:
+                before = np.exp(log_start[j])
+            else:
+                before = 0.0
+                for i in range(k_states):
+                    before += alpha[t - 1, i] * step[i, j]
+            alpha[t, j] = before * here
+            total += alpha[t, j]
+        if not total > TINY:
+            return np.nan
+        for j in range(k_states):
+            alpha[t, j] /= total
+        scale[t] = total
+        log_sum += np.log(total) + top
+    beta = np.ones(k_states)
+    ahead = np.empty(k_states)
+    found = np.zeros((k_states, k_states))
+    for i in range(k_states):
+        posterior[end - 1, i], ahead[i] = alpha[end - 1, i], posterior[end - 1, i]
+    for t in range(end - 2, first - 1, -1):
+        largest = 0.0
+        for j in range(k_states):
+            ahead[j] *= beta[j] / scale[t + 1]
+        for i in range(k_states):
+            total = 0.0
+            for j in range(k_states):
+                part = step[i, j] * ahead[j]
+                total += part
+                found[i, j] += alpha[t, i] * part
+            beta[i] = total
+            largest = max(largest, total)
+        if not largest < 1.0 / TINY:
+            return np.nan
+        for i in range(k_states):
+            ahead[i] = posterior[t, i]
+            posterior[t, i] = alpha[t, i] * beta[i]
+    pairs += found
+    return log_sum
+
+
+@njit(cache=True)
 def some_chains(
-    emission, log_start, log_step, step, starts, first, end, alpha, posterior, pairs, sums
+    emission, log_start, log_step, step, starts, first, end, alpha, scale, posterior, pairs, sums
 ):
-    """Sequences first..end-1, one after the other."""
+    """Sequences first..end-1, one after the other; in logarithms where scaling is not enough."""
     for s in range(first, end):
         a, b = starts[s], starts[s + 1]
-        sums[s] = _forward(emission, log_start, log_step, step, a, b, alpha)
-        _backward(emission, log_step, step, a, b, alpha, sums[s], posterior, pairs)
+        sums[s] = _scaled(emission, log_start, step, a, b, alpha, scale, posterior, pairs)
+        if not np.isfinite(sums[s]):
+            sums[s] = _forward(emission, log_start, log_step, step, a, b, alpha)
+            _backward(emission, log_step, step, a, b, alpha, sums[s], posterior, pairs)
 
 
 @njit(parallel=True, cache=True)
-def all_chains(emission, log_start, log_step, step, starts, alpha, posterior, pairs, sums):
+def all_chains(emission, log_start, log_step, step, starts, alpha, scale, posterior, pairs, sums):
     """Fill posterior (T, K), pairs (chunks, K, K) and sums (sequences,), chunks in parallel."""
     n_chunks = pairs.shape[0]
     n = starts.shape[0] - 1
@@ -112,6 +171,7 @@ def all_chains(emission, log_start, log_step, step, starts, alpha, posterior, pa
             c * n // n_chunks,
             (c + 1) * n // n_chunks,
             alpha,
+            scale,
             posterior,
             pairs[c],
             sums,

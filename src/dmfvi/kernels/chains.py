@@ -1,9 +1,9 @@
-"""Forward and backward over many sequences, in logarithms.
+"""Forward and backward over many sequences, safe in logarithms.
 
     alpha_t(j) = e_t(j) + log sum_i exp(alpha_t-1(i) + s_ij)        beta_t(i) = log sum_j exp(s_ij + e_t+1(j) + beta_t+1(j))
 
-The sums are taken as products with exp(s) relative to the largest term, K exponentials instead of K^2 a step, and
-again term by term where they underflow.
+A sequence is first tried with probabilities scaled to one at each step, which needs K exponentials a step; where
+a sum comes near underflow (transitions that are all but forbidden) it is done again in logarithms.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def chain_posteriors(
     chunks = min(n_sequences, numba.get_num_threads()) if parallel else 1
     states, pairs, sums = np.empty((n, k)), np.zeros((chunks, k, k)), np.empty(n_sequences)
     given = [np.ascontiguousarray(v) for v in (emission, log_start, log_step, np.exp(log_step))]
-    alpha = np.empty((n, k))
+    alpha, scale = np.empty((n, k)), np.empty(n)
     if parallel:
-        all_chains(*given, starts, alpha, states, pairs, sums)
+        all_chains(*given, starts, alpha, scale, states, pairs, sums)
     else:
-        some_chains(*given, starts, 0, n_sequences, alpha, states, pairs[0], sums)
+        some_chains(*given, starts, 0, n_sequences, alpha, scale, states, pairs[0], sums)
     return ChainPosteriors(states, pairs.sum(0), sums)
 
 

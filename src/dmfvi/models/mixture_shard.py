@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dmfvi.families.base import FloatArray, upper_triangle
 
 #: rows that are worked on at a time: their features should stay in the processor's cache
-BLOCK_NUMBERS = 60_000
+BLOCK_NUMBERS = 100_000
 
 
 @dataclass(frozen=True)
