@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -47,7 +49,7 @@ def test_most_probable_states_by_enumeration(rng: np.random.Generator) -> None:
     begin = rng.normal(size=3)
 
     def value(path: tuple[int, ...]) -> float:
-        moves = sum(step[a, b] for a, b in zip(path[:-1], path[1:], strict=True))
+        moves = sum(step[a, b] for a, b in itertools.pairwise(path))
         return begin[path[0]] + moves + sum(emission[t, k] for t, k in enumerate(path))
 
     best = max(product(range(3), repeat=6), key=value)

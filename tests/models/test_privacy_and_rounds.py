@@ -44,7 +44,8 @@ def holds_a_row(payload: np.ndarray, rows: np.ndarray) -> bool:
     if payload.size < width:
         return False
     windows = np.lib.stride_tricks.sliding_window_view(payload, width)
-    return any(np.isclose(windows, row, rtol=1e-9, atol=0).all(1).any() for row in rows)
+    near = np.isclose(windows[:, :1], rows[:, 0], rtol=1e-9, atol=0)
+    return any(np.isclose(windows[i], rows[j], rtol=1e-9).all() for i, j in np.argwhere(near))
 
 
 ESTIMATORS = {
@@ -58,7 +59,7 @@ ESTIMATORS = {
 def test_messages_hold_packed_statistics_only(name: str, mailbag: list[np.ndarray]) -> None:
     """Sizes do not depend on the number of rows, and no row is in any message, start included."""
     sizes = []
-    for n in (90, 360):
+    for n in (60, 120):
         mailbag.clear()
         shards = class_sorted(n)
         data = [[s] for s in shards] if name == "chain" else shards
@@ -111,12 +112,12 @@ def test_agreed_starts_equal_pooled_ones(network: Network) -> None:
         ]
 
     one = alone.discuss(talks([rows]))[0]
-    for centres in together.discuss(talks(shards)):
-        np.testing.assert_allclose(centres, one, rtol=1e-7, atol=1e-8)
+    for clusters in together.discuss(talks(shards)):
+        np.testing.assert_allclose(clusters.centres, one.centres, rtol=1e-7, atol=1e-8)
     from sklearn.cluster import KMeans
 
     theirs = KMeans(3, n_init=10, random_state=0).fit(pooled.apply(rows)).cluster_centers_
-    gaps = np.linalg.norm(one[:, None] - theirs[None], axis=-1).min(1)
+    gaps = np.linalg.norm(one.centres[:, None] - theirs[None], axis=-1).min(1)
     assert gaps.max() < 0.1
 
 
@@ -140,8 +141,8 @@ def test_restarts_are_chosen_by_the_agreed_bound() -> None:
         BayesianGaussianMixture(4, network=Network.ring(3), random_state=s).fit(shards).lower_bound_
         for s in range(2)
     ]
-    several = BayesianGaussianMixture(4, n_init=4, network=Network.ring(3), random_state=0)
-    single = BayesianGaussianMixture(4, n_init=4, random_state=0).fit(shards)
+    several = BayesianGaussianMixture(4, n_init=3, network=Network.ring(3), random_state=0)
+    single = BayesianGaussianMixture(4, n_init=3, random_state=0).fit(shards)
     assert several.fit(shards).lower_bound_ >= max(bounds[:1]) - 1e-6
     assert distance(several.posterior_, single.posterior_) < 1e-5
 
@@ -155,7 +156,7 @@ TARGETS = [
 ]
 
 
-@pytest.mark.parametrize(("network", "most", "wanted"), TARGETS, ids=lambda v: str(v))
+@pytest.mark.parametrize(("network", "most", "wanted"), TARGETS, ids=str)
 def test_rounds_of_a_class_sorted_mixture(network: Network, most: int, wanted: int) -> None:
     """Rounds until every node is within 1e-6 of pooled: 10 nodes, K 3, D 2, four deviations apart."""
     for seed in range(3):

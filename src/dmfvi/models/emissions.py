@@ -15,9 +15,9 @@ from dmfvi.families.base import Family, FloatArray, unpack_symmetric
 from dmfvi.families.normal import HALF_LOG_2PI
 from dmfvi.models.gaussian_mixture import ComponentDensities, dense_rows, fill_with_centres
 from dmfvi.models.mixture_shard import MixtureShard, blocks, quadratic_features, square_features
-from dmfvi.models.starts import consensus_kmeans, nearest_centre
+from dmfvi.models.starts import consensus_kmeans
 
-#: a node's side of agreeing on hard memberships (T, K)
+#: a node's side of agreeing on memberships (T, K)
 Memberships = Generator[FloatArray, FloatArray, FloatArray]
 MISSING = -1
 
@@ -33,7 +33,7 @@ class Emission(ABC):
     def memberships(
         self, observations: Any, n_states: int, rng: np.random.Generator
     ) -> Memberships:
-        """Hard first memberships from agreed sums."""
+        """First memberships from agreed sums."""
 
     @abstractmethod
     def scores(self, observations: Any, q: Any) -> FloatArray:
@@ -198,8 +198,8 @@ def _kmeans(
     shard: MixtureShard, n_states: int, covariance: FloatArray, rng: np.random.Generator
 ) -> Memberships:
     data = dense_rows(shard, len(covariance))
-    centres = yield from consensus_kmeans(data, n_states, covariance, rng)
-    return nearest_centre(data, centres)
+    clusters = yield from consensus_kmeans(data, n_states, covariance, rng)
+    return clusters.memberships(data)
 
 
 def _filled_statistics(shard: MixtureShard, weight: FloatArray, d: int) -> NormalWishart:

@@ -26,7 +26,7 @@ from dmfvi.models.mixture_shard import (
     quadratic_weights,
     square_features,
 )
-from dmfvi.models.starts import consensus_kmeans, nearest_centre
+from dmfvi.models.starts import consensus_kmeans
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ class GaussianMixture(ConjugateModel):
         )
 
     def start(self, shard: MixtureShard, rng: np.random.Generator) -> Agreement:
-        """Hard memberships of agreed k-means centres, read as responsibilities."""
+        """Memberships of agreed k-means clusters, read as responsibilities."""
         data = dense_rows(shard, self.n_features)
-        centres = yield from consensus_kmeans(data, self.n_components, self.start_covariance, rng)
-        member = nearest_centre(data, centres)
-        filled, missing = fill_with_centres(data, member, centres)
+        clusters = yield from consensus_kmeans(data, self.n_components, self.start_covariance, rng)
+        member = clusters.memberships(data)
+        filled, missing = fill_with_centres(data, member, clusters.centres)
         second = np.einsum("nk,ni,nj->kij", member, filled, filled, optimize=True)
         # a missing entry varies about as much as the whole feature
         second += np.einsum("nk,ni->ki", member, missing)[:, :, None] * np.eye(self.n_features)
@@ -234,10 +234,10 @@ class DiagonalGaussianMixture(ConjugateModel):
         )
 
     def start(self, shard: MixtureShard, rng: np.random.Generator) -> Agreement:
-        """Hard memberships of agreed k-means centres, read as responsibilities."""
+        """Memberships of agreed k-means clusters, read as responsibilities."""
         data = dense_rows(shard, self.n_features)
-        centres = yield from consensus_kmeans(data, self.n_components, self.start_covariance, rng)
-        member = nearest_centre(data, centres)
+        clusters = yield from consensus_kmeans(data, self.n_components, self.start_covariance, rng)
+        member = clusters.memberships(data)
         seen = np.isfinite(data)
         filled = np.where(seen, data, 0.0)
         sums = [member.T @ seen, member.T @ filled, member.T @ filled**2]

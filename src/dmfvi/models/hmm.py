@@ -21,7 +21,7 @@ from dmfvi.kernels.chains import ChainPosteriors, chain_posteriors
 from dmfvi.models.base import Agreement, ConjugateModel, Learned
 from dmfvi.models.emissions import Emission
 
-#: part of each row that the first transitions keep from the hard memberships of a start
+#: part of each row that the first transitions keep from the memberships of a start
 START_WEIGHT = 1.0
 
 
@@ -56,7 +56,7 @@ class HiddenMarkov(ConjugateModel):
         )
 
     def start(self, shard: Sequences, rng: np.random.Generator) -> Agreement:
-        """Hard memberships, from the emission's own agreed start, and the moves between them."""
+        """Memberships, from the emission's own agreed start, and the moves between them."""
         member = yield from self.emission.memberships(shard.observations, self.n_states, rng)
         firsts = member[shard.starts[:-1]].sum(0)
         inside = np.ones(max(shard.n_steps - 1, 0), dtype=bool)

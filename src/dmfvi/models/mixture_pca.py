@@ -24,7 +24,7 @@ from dmfvi.models.mixture_shard import normalise
 from dmfvi.models.pca import LOG_2PI, BayesianPcaModel
 from dmfvi.models.pca_belief import PcaBelief
 from dmfvi.models.pca_statistics import PcaStatistics
-from dmfvi.models.starts import consensus_kmeans, nearest_centre
+from dmfvi.models.starts import consensus_kmeans
 
 #: a component with fewer rows than this has switched off: its belief stays as it is
 SWITCHED_OFF = 1e-6
@@ -142,19 +142,17 @@ class MixtureOfPcaModel(Model):
     ) -> Generator[FloatArray, FloatArray, FloatArray]:
         """Agreed k-means, then counts, means and covariances of its clusters: packed, (K, 1 + D + D(D+1)/2)."""
         rng = np.random.default_rng(seed)
-        centres = yield from consensus_kmeans(data, self.n_clusters, covariance, rng)
-        member = nearest_centre(data, centres)
-        filled = np.where(np.isfinite(data), data, member @ centres) - member @ centres
+        clusters = yield from consensus_kmeans(data, self.n_clusters, covariance, rng)
+        member = clusters.memberships(data)
+        filled = np.where(np.isfinite(data), data, member @ clusters.centres)
         rows, columns = upper_triangle(data.shape[1])
         sums = np.column_stack(
             [member.sum(0), member.T @ filled, member.T @ (filled[:, rows] * filled[:, columns])]
         )
         total = (yield sums.ravel()).reshape(sums.shape)
-        count = np.maximum(total[:, :1], 1.0)
-        total[:, 1:] /= count
-        offset = total[:, 1 : 1 + data.shape[1]].copy()
-        total[:, 1 + data.shape[1] :] -= offset[:, rows] * offset[:, columns]
-        total[:, 1 : 1 + data.shape[1]] += centres
+        total[:, 1:] /= np.maximum(total[:, :1], 1e-9)
+        mean = total[:, 1 : 1 + data.shape[1]]
+        total[:, 1 + data.shape[1] :] -= mean[:, rows] * mean[:, columns]
         return total.ravel()
 
     def begin(self, summary: FloatArray, held: int) -> MixturePcaBelief:

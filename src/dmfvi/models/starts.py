@@ -15,8 +15,10 @@ from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric
 
 #: Lloyd steps, and sets of centres that are tried side by side in the same messages
 LLOYD_STEPS, TRIES = 10, 8
-#: spreads that differ by less than this part are taken as equal
-EQUAL_SPREAD = 1e-6
+#: temperature of memberships as a part of the agreed variance, and the least log share of a cluster in a row
+SOFTNESS, LEAST_LOG_SHARE = 0.25, -30.0
+#: rows below which a centre counts as empty, and the least variance in standardised units
+LEAST_COUNT, LEAST_VARIANCE = 0.5, 1e-6
 
 
 @dataclass(frozen=True)
@@ -75,65 +77,83 @@ def agree_on_units(data: FloatArray) -> Generator[FloatArray, FloatArray, Featur
     return FeatureUnits(shift, scale, covariance, float(n_samples), counts)
 
 
+@dataclass(frozen=True)
+class Clusters:
+    """Agreed centres (K, D) and the mean squared distance of an entry from its row's centre."""
+
+    centres: FloatArray
+    variance: float
+
+    def memberships(self, data: FloatArray) -> FloatArray:
+        """Memberships (n, K) of rows with NaN for missing: nearly hard, never quite.
+
+        A hard membership of a single row would make a sum over rows that row itself.
+        """
+        return soft_memberships(Rows.of(data), self.centres, self.variance)[0]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows with zero where missing, and the mask of what is observed."""
+
+    filled: FloatArray
+    weight: FloatArray
+
+    @classmethod
+    def of(cls, data: FloatArray) -> Rows:
+        """From rows with NaN for missing entries."""
+        seen = np.isfinite(data)
+        return cls(np.where(seen, data, 0.0), seen.astype(np.float64))
+
+
+def soft_memberships(
+    rows: Rows, centres: FloatArray, variance: float
+) -> tuple[FloatArray, FloatArray]:
+    """r_nk ~ exp(-distance^2 / (2 SOFTNESS variance)), and the squared distances (n, K)."""
+    square = (rows.filled**2).sum(1)[:, None] - 2.0 * rows.filled @ centres.T
+    square += rows.weight @ (centres**2).T
+    score = (square - square.min(1, keepdims=True)) / (-2.0 * SOFTNESS * variance)
+    member = np.exp(np.maximum(score, LEAST_LOG_SHARE))
+    return member / member.sum(1, keepdims=True), square
+
+
 def consensus_kmeans(
     data: FloatArray, n_clusters: int, covariance: FloatArray, rng: np.random.Generator
-) -> Generator[FloatArray, FloatArray, FloatArray]:
-    """Centres (K, D) of standardised rows, NaN allowed: Lloyd's algorithm on agreed sums.
+) -> Generator[FloatArray, FloatArray, Clusters]:
+    """Centres of standardised rows, NaN allowed: Lloyd's algorithm on agreed sums.
 
     The first centres are drawn from the agreed normal distribution N(0, covariance); several
     sets of them are improved side by side, and the one with the least spread wins.
     """
-    d = data.shape[1]
-    seen = np.isfinite(data)
-    filled = np.where(seen, data, 0.0)
-    weight = seen.astype(np.float64)
-    root = _root(covariance)
-    centres = rng.standard_normal((TRIES, n_clusters, d)) @ root.T
-    spread = np.zeros(TRIES)
+    rows, d = Rows.of(data), data.shape[1]
+    centres = rng.standard_normal((TRIES, n_clusters, d)) @ _root(covariance).T
+    direction = rng.standard_normal(d)
+    variances = np.ones(TRIES)
+    size = n_clusters * d
     for _ in range(LLOYD_STEPS):
         parts = []
-        for one in centres:
-            square = (filled**2).sum(1)[:, None] - 2.0 * filled @ one.T + weight @ (one**2).T
-            nearest = square.argmin(1)
-            member = np.zeros((len(data), n_clusters))
-            member[np.arange(len(data)), nearest] = 1.0
-            inertia = member.T @ square.min(1)
-            parts.append(
-                np.concatenate(
-                    [
-                        (member.T @ filled).ravel(),
-                        (member.T @ weight).ravel(),
-                        member.sum(0),
-                        inertia,
-                    ]
-                )
-            )
+        for one, variance in zip(centres, variances, strict=True):
+            member, square = soft_memberships(rows, one, float(variance))
+            sums = [member.T @ rows.filled, member.T @ rows.weight]
+            parts += [*(s.ravel() for s in sums), member.sum(0), (member * square).sum(0)]
         total = (yield np.concatenate(parts)).reshape(TRIES, -1)
-        size = n_clusters * d
-        sums = total[:, :size].reshape(centres.shape)
-        counts = total[:, size : 2 * size].reshape(centres.shape)
-        members, inertias = total[:, 2 * size : 2 * size + n_clusters], total[:, -n_clusters:]
-        spread = inertias.sum(1)
+        sums_of, counts = (total[:, i * size : (i + 1) * size] for i in (0, 1))
+        members, spread = total[:, 2 * size : 2 * size + n_clusters], total[:, -n_clusters:]
         for i in range(TRIES):
-            centres[i] = np.where(counts[i] > 0.5, sums[i] / np.maximum(counts[i], 1.0), centres[i])
+            seen, summed = counts[i].reshape(n_clusters, d), sums_of[i].reshape(n_clusters, d)
+            moved = summed / np.maximum(seen, LEAST_COUNT)
+            centres[i] = np.where(seen > LEAST_COUNT, moved, centres[i])
             # a centre without rows moves next to the one with the widest cluster
-            widest = int(np.argmax(inertias[i]))
-            reach = np.sqrt(
-                max(float(inertias[i, widest]), 0.0) / max(float(members[i, widest]), 1) / d
-            )
-            for k in np.flatnonzero(members[i] < 0.5):
+            widest = int(np.argmax(spread[i]))
+            reach = np.sqrt(max(float(spread[i, widest] / members[i, widest]), 0.0) / d)
+            for k in np.flatnonzero(members[i] < LEAST_COUNT):
                 centres[i, k] = centres[i, widest] + reach * rng.standard_normal(d)
-    # several sets often end in the same place: take the first of them, whatever the rounding
-    best = np.flatnonzero(spread <= (1.0 + EQUAL_SPREAD) * spread.min())[0]
-    return np.asarray(centres[best])
-
-
-def nearest_centre(data: FloatArray, centres: FloatArray) -> FloatArray:
-    """One-hot memberships (n, K) of rows with NaN for missing."""
-    seen = np.isfinite(data)
-    filled = np.where(seen, data, 0.0)
-    square = -2.0 * filled @ centres.T + seen @ (centres**2).T
-    return np.eye(len(centres))[square.argmin(1)]
+        observed = max(float(counts[0].sum()), 1.0)
+        variances = np.maximum(spread.sum(1) / observed, LEAST_VARIANCE)
+    # several sets often end in the same place: then the order must not depend on which of them is best
+    best = int(np.argmin(variances))
+    order = np.argsort(centres[best] @ direction)
+    return Clusters(np.asarray(centres[best][order]), float(variances[best]))
 
 
 def _root(covariance: FloatArray) -> FloatArray:
