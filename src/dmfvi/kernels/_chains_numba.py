@@ -87,7 +87,9 @@ def _backward(emission, log_step, step, first, end, alpha, log_sum, posterior, p
 
 
 @njit(cache=True)
-def _scaled(emission, log_start, step, first, end, alpha, scale, posterior, pairs):
+def _scaled(  # noqa: PLR0912
+    emission, log_start, step, first, end, alpha, scale, posterior, pairs
+):
     """Both passes with probabilities scaled to sum to one; returns the log sum.
 
     Not a number where a sum came near underflow: then nothing was added to ``pairs``. ``posterior`` holds

@@ -30,7 +30,9 @@ def digamma(x):
 
 
 @njit(cache=True, fastmath=True)
-def _one_document(rows, counts, n, prior, gamma, tolerance, max_steps, weight, heap):
+def _one_document(  # noqa: PLR0912
+    rows, counts, n, prior, gamma, tolerance, max_steps, weight, heap
+):
     """Alternate q(theta) and q(z) of one document, in place; returns its part of the bound.
 
     rows[:n] holds exp E[log beta] of its words; ``weight`` ends as exp E[log theta], ``heap`` is scratch.
