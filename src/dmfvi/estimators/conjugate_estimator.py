@@ -30,6 +30,9 @@ from dmfvi.inference import Inference, Session
 from dmfvi.models.base import Belief, ConjugateModel
 from dmfvi.network import Network
 
+#: bounds that differ by less than this part are the same
+SAME_BOUND = 1e-7
+
 
 class ConjugateEstimator(BaseEstimator):
     """Runs a conjugate model on one node or many and keeps every node's posterior.
@@ -146,7 +149,7 @@ class ConjugateEstimator(BaseEstimator):
                 verbose=self.verbose,
                 **settings,
             )
-            if best is None or made.lower_bound > best.lower_bound:
+            if best is None or clearly_better(made, best):
                 best = made
         assert best is not None
         return best
@@ -178,6 +181,11 @@ class ConjugateEstimator(BaseEstimator):
         self.posterior_ = self.node_posteriors_[node]
         self._belief = self._node_beliefs[node]
         self._take(node)
+
+
+def clearly_better(one: Inference, other: Inference) -> bool:
+    """Whether a bound is higher by more than its rounding: else starts that end alike keep the first's labels."""
+    return one.lower_bound > other.lower_bound + SAME_BOUND * abs(other.lower_bound)
 
 
 def generator_of(random_state: Any) -> np.random.Generator:

@@ -16,7 +16,11 @@ from dmfvi._numeric import relative_norm
 from dmfvi.consensus import ConsensusRule
 from dmfvi.engines.links import Links
 from dmfvi.engines.local import RoundRecord, Run
-from dmfvi.estimators.conjugate_estimator import ConjugateEstimator, generator_of
+from dmfvi.estimators.conjugate_estimator import (
+    ConjugateEstimator,
+    clearly_better,
+    generator_of,
+)
 from dmfvi.estimators.validation import check_n_components, check_positive, check_whole
 from dmfvi.families import Dirichlet
 from dmfvi.families.base import FloatArray
@@ -233,7 +237,7 @@ class MixtureOfPCA(DensityMixin, ConjugateEstimator):
             begun = self._model.begin(summary, HELD_SWEEPS)
             run = self._run(session, shards, begun)
             made = Inference(run.beliefs, run, session.meeting.n_rounds, session.meeting.bytes_sent)
-            if best is None or made.lower_bound > best.lower_bound:
+            if best is None or clearly_better(made, best):
                 best = made
         assert best is not None
         return best
