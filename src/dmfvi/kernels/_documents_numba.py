@@ -119,9 +119,9 @@ def some_documents(
             term = terms[a + w]
             for k in range(k_topics):
                 rows[w, k] = topics[term, k]
-        bounds[d] = _one_document(
-            rows, words, n, prior, gamma[d], tolerance, max_steps, weight, heap
-        )
+        # one step keeps the bound from falling; the rest is left to the solution from gamma = 1
+        steps = 1 if anew else max_steps
+        bounds[d] = _one_document(rows, words, n, prior, gamma[d], tolerance, steps, weight, heap)
         if anew:
             fresh[:] = 1.0
             found = _one_document(

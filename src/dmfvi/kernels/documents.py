@@ -51,8 +51,8 @@ def document_posteriors(
 ) -> DocumentPosteriors:
     """Compiled, documents in parallel. ``topics`` is exp E[log beta] as (V, K), term by term.
 
-    Without ``gamma`` documents begin at gamma = 1; with ``anew`` they are solved from there too, and keep
-    the better of the two solutions.
+    Without ``gamma`` documents begin at gamma = 1; with ``anew`` they make one step from ``gamma``, are solved from
+    gamma = 1 too, and keep the better of the two.
     """
     import numba
 
@@ -91,8 +91,9 @@ def document_posteriors_plain(
         part = slice(documents.starts[d], documents.starts[d + 1])
         terms, counts = documents.terms[part], documents.counts[part]
         rows = topics[terms]
-        solved = _solve(rows, counts, prior, found[d], tolerance, max_steps)
-        if anew and gamma is not None:
+        both = anew and gamma is not None
+        solved = _solve(rows, counts, prior, found[d], tolerance, 1 if both else max_steps)
+        if both:
             fresh = _solve(rows, counts, prior, np.ones_like(prior), tolerance, max_steps)
             solved = fresh if fresh[1] > solved[1] + MARGIN else solved
         found[d], bounds[d], weight = solved
