@@ -119,7 +119,7 @@ def some_documents(
             term = terms[a + w]
             for k in range(k_topics):
                 rows[w, k] = topics[term, k]
-        # one step keeps the bound from falling; the rest is left to the solution from gamma = 1
+        # one step is enough to compare with the solution from gamma = 1; the better one is solved to the end
         steps = 1 if anew else max_steps
         bounds[d] = _one_document(rows, words, n, prior, gamma[d], tolerance, steps, weight, heap)
         if anew:
@@ -131,6 +131,10 @@ def some_documents(
                 bounds[d] = found
                 gamma[d] = fresh
                 weight[:] = other_weight
+            else:
+                bounds[d] = _one_document(
+                    rows, words, n, prior, gamma[d], tolerance, max_steps, weight, heap
+                )
         for w in range(n):
             norm = 1e-300
             for k in range(k_topics):

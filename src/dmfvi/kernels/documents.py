@@ -95,7 +95,10 @@ def document_posteriors_plain(
         solved = _solve(rows, counts, prior, found[d], tolerance, 1 if both else max_steps)
         if both:
             fresh = _solve(rows, counts, prior, np.ones_like(prior), tolerance, max_steps)
-            solved = fresh if fresh[1] > solved[1] + MARGIN else solved
+            if fresh[1] > solved[1] + MARGIN:
+                solved = fresh
+            else:
+                solved = _solve(rows, counts, prior, solved[0], tolerance, max_steps)
         found[d], bounds[d], weight = solved
         share = counts / (rows @ weight + 1e-300)
         np.add.at(statistics, terms, share[:, None] * weight)
