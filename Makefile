@@ -39,6 +39,7 @@ format: $(STAMP)
 bench: $(BENCH_STAMP)
 	@$(BIN)/python benchmarks/rounds.py
 	@$(BIN)/python benchmarks/pooled_speed.py
+	@$(BIN)/python benchmarks/models.py
 	@$(BIN)/python benchmarks/many_nodes.py
 
 clean:

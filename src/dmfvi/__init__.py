@@ -5,7 +5,20 @@ posterior that one machine holding all the data would have computed.
 """
 
 from dmfvi.engines.links import Links
-from dmfvi.estimators import PPCA, BayesianPCA, SVDFactorization
+from dmfvi.estimators import (
+    PPCA,
+    BayesianGaussianMixture,
+    BayesianLinearRegression,
+    BayesianLogisticRegression,
+    BayesianPCA,
+    CategoricalHMM,
+    GaussianHMM,
+    LatentDirichletAllocation,
+    MixtureOfPCA,
+    SVDFactorization,
+)
+from dmfvi.inference import Inference, infer
+from dmfvi.models.base import ConjugateModel, Learned
 from dmfvi.models.pca_belief import GammaPrior, PcaPrior
 from dmfvi.network import Network
 from dmfvi.sfm import StructureFromMotion
@@ -14,12 +27,23 @@ __version__ = "0.1.0"
 
 __all__ = [
     "PPCA",
+    "BayesianGaussianMixture",
+    "BayesianLinearRegression",
+    "BayesianLogisticRegression",
     "BayesianPCA",
+    "CategoricalHMM",
+    "ConjugateModel",
     "GammaPrior",
+    "GaussianHMM",
+    "Inference",
+    "LatentDirichletAllocation",
+    "Learned",
     "Links",
+    "MixtureOfPCA",
     "Network",
     "PcaPrior",
     "SVDFactorization",
     "StructureFromMotion",
     "__version__",
+    "infer",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,29 @@ class Meeting:
             return self.sum(vectors)
         reliable = self.engine.links.reliable
         return self._run(Flood(), vectors, self.network.diameter if reliable else None, 1.0)
+
+    def discuss(self, talks: Sequence[Generator[FloatArray, FloatArray, Any]]) -> list[Any]:
+        """Run one talk per node in step: what each yields is summed, and each hears the sum.
+
+        ``total = yield vector`` inside a talk is all that leaves a node.
+        """
+        heard: list[FloatArray | None] = [None] * len(talks)
+        while True:
+            said: list[FloatArray] = []
+            concluded: list[Any] = []
+            for talk, total in zip(talks, heard, strict=True):
+                try:
+                    said.append(np.asarray(talk.send(total), dtype=np.float64))  # type: ignore[arg-type]
+                except StopIteration as end:
+                    concluded.append(end.value)
+            if concluded:
+                if said:
+                    raise RuntimeError(
+                        f"{len(concluded)} of {len(talks)} nodes ended a talk that the others go on "
+                        "with: let what is yielded depend on agreed sums only"
+                    )
+                return concluded
+            heard = list(self.sum(said))
 
     def _run(
         self,

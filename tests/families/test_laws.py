@@ -39,6 +39,12 @@ MAKERS: dict[str, Callable[[np.random.Generator], Family]] = {
     "Wishart": lambda r: FAMILIES["Wishart"].from_parameters(
         r.uniform(3.5, 9, (2, 3)), spd(r, 2, 3)
     ),
+    "NormalGamma": lambda r: FAMILIES["NormalGamma"].from_parameters(
+        r.standard_normal((2, 3, 3)),
+        spd(r, 2, 3),
+        r.gamma(2, size=(2, 3)) + 0.5,
+        r.gamma(2, size=(2, 3)) + 0.2,
+    ),
     "NormalWishart": lambda r: FAMILIES["NormalWishart"].from_parameters(
         r.standard_normal((2, 3, 3)),
         r.gamma(2, size=(2, 3)) + 0.2,
@@ -162,6 +168,10 @@ SCIPY: dict[str, Callable[[dict[str, Any], Any], float]] = {
     "Categorical": lambda p, x: np.log(p["probabilities"][int(x)]),
     "Dirichlet": lambda p, x: stats.dirichlet(p["concentration"]).logpdf(x),
     "Wishart": lambda p, x: stats.wishart(float(p["dof"]), p["scale"]).logpdf(x),
+    "NormalGamma": lambda p, x: (
+        stats.gamma(p["shape"], scale=1 / p["rate"]).logpdf(x[1])
+        + stats.multivariate_normal(p["mean"], np.linalg.inv(x[1] * p["precision"])).logpdf(x[0])
+    ),
     "NormalWishart": lambda p, x: (
         stats.wishart(float(p["dof"]), p["scale"]).logpdf(x[1])
         + stats.multivariate_normal(p["mean"], np.linalg.inv(p["confidence"] * x[1])).logpdf(x[0])

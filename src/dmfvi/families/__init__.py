@@ -8,6 +8,7 @@ from dmfvi.families.dirichlet import Dirichlet
 from dmfvi.families.gamma import Gamma
 from dmfvi.families.multivariate_normal import MultivariateNormal
 from dmfvi.families.normal import Normal
+from dmfvi.families.normal_gamma import NormalGamma
 from dmfvi.families.normal_wishart import NormalWishart
 from dmfvi.families.product import Product
 from dmfvi.families.wishart import Wishart
@@ -24,6 +25,7 @@ FAMILIES: dict[str, type[Family]] = {
         Categorical,
         Dirichlet,
         Wishart,
+        NormalGamma,
         NormalWishart,
     )
 }
@@ -38,6 +40,7 @@ __all__ = [
     "Gamma",
     "MultivariateNormal",
     "Normal",
+    "NormalGamma",
     "NormalWishart",
     "Product",
     "Wishart",

@@ -1,18 +1,81 @@
-"""The contract of a model: what a node learns from its own data.
+"""The contracts of a model: what a node learns from its own data.
 
 A model knows nothing of graphs or messages. Its global belief follows from a flat vector of
 statistics that is a plain sum over all data; the consensus rule supplies that sum.
+
+``ConjugateModel`` is what to write for a new model: a prior, and one local step. ``Model`` is what the
+node loop runs; ``dmfvi.models.conjugate.Conjugate`` makes the second out of the first.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Generator
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from dmfvi._numeric import relative_norm
-from dmfvi.families.base import FloatArray
+from dmfvi.families.base import Family, FloatArray
+from dmfvi.families.product import Product
+
+#: q(global variables): one family, or named blocks
+Belief = Family | Product
+#: a start that needs to know more than one shard: ``total = yield vector`` hands in this node's vector
+#: and gets back the sum of all nodes' vectors; the belief it returns in the end is the start
+Agreement = Generator[FloatArray, FloatArray, Belief]
+
+
+class Learned(NamedTuple):
+    """What a shard says: statistics in natural coordinates, and its part of the bound.
+
+    ``statistics`` is a Belief of the prior's shapes that is added to the prior (it need not be proper), or
+    the same numbers packed. ``bound`` is E[log p(x, z | global)] + H[q(z)] at the q of the step, with all constants.
+    """
+
+    statistics: Belief | FloatArray
+    bound: float
+
+
+class ConjugateModel(ABC):
+    """A model whose global variable is conjugate given the rest: posterior = prior + sum of statistics."""
+
+    #: whether ``local_step`` depends on its arguments only; a model whose shards remember says no, and its
+    #: sweeps are not extrapolated unless asked for
+    memoryless: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def prior(self) -> Belief:
+        """p(global variables)."""
+
+    @abstractmethod
+    def local_step(self, shard: Any, q: Any) -> Learned:
+        """Find the best q(z) for this shard under q(global), and say what it teaches about the global variables."""
+
+    def start(self, shard: Any, rng: np.random.Generator) -> Belief | Agreement:
+        """The q to begin with, the same at all nodes: ``rng`` is seeded alike everywhere.
+
+        Write it as a generator (``total = yield vector``) where it needs sums over all data.
+        """
+        return self.prior
+
+    def refreshed(self, shard: Any) -> Any:
+        """The shard as if it had never been visited, for models whose local step remembers."""
+        return shard
+
+    @property
+    def statistics_size(self) -> int:
+        """How many numbers a shard's statistics have, packed."""
+        return self.prior.packed_size
+
+    def posterior(self, total: FloatArray, q: Any) -> Belief:
+        """q(global) for the packed sum of all statistics; ``q`` is the belief they were made with."""
+        return self.prior.unpack(self.prior.pack() + total)
+
+    def divergence(self, q: Any) -> float:
+        """KL(q || prior), what the bound loses to the global variables."""
+        return float(np.sum(q.kl(self.prior)))
 
 
 class Absorbed(NamedTuple):

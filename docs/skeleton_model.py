@@ -1,0 +1,35 @@
+"""Copy this file, rename the class, fill in three places (docs/write_your_own_model.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dmfvi import ConjugateModel, Learned
+from dmfvi.families import Gamma
+
+
+@dataclass(frozen=True)
+class MyModel(ConjugateModel):
+    """x ~ ... given the global variable, with prior ...; say what a shard is."""
+
+    n_features: int
+
+    @property
+    def prior(self) -> Gamma:
+        # 1. A family of dmfvi.families, or Product(name=family, ...) of several.
+        return Gamma.from_parameters(np.ones(self.n_features), np.ones(self.n_features))
+
+    def start(self, shard: np.ndarray, rng: np.random.Generator) -> Gamma:
+        # 2. Only where labels must be told apart; the default is the prior. For sums over all data write
+        #    ``total = yield vector`` and return the belief at the end.
+        return self.prior
+
+    def local_step(self, shard: np.ndarray, q: Gamma) -> Learned:
+        # 3. The best q(local variables) for this shard under q, then what is added to the prior's natural
+        #    parameters, and E[log p(x, z | global)] + H[q(z)] with all constants. Here: exponential waiting times.
+        log_rate, rate = q.mean()
+        statistics = Gamma(np.full(self.n_features, len(shard)), -shard.sum(0))
+        bound = len(shard) * log_rate.sum() - float(shard.sum(0) @ rate)
+        return Learned(statistics, bound)

@@ -1,0 +1,377 @@
+"""BayesianLinearRegression and BayesianLogisticRegression, decentralized."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import t as student
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d, validate_data
+
+from dmfvi._numeric import inverse, symmetrize
+from dmfvi.consensus import ConsensusRule
+from dmfvi.engines.links import Links
+from dmfvi.estimators.conjugate_estimator import ConjugateEstimator, generator_of
+from dmfvi.estimators.validation import (
+    check_one_shard_per_node,
+    check_shards,
+    is_shard_list,
+    split_evenly,
+)
+from dmfvi.families import MultivariateNormal, NormalGamma
+from dmfvi.families.base import FloatArray
+from dmfvi.models.linear_regression import LinearRegression, RegressionShard
+from dmfvi.models.logistic_regression import LogisticRegression, predictive_probability
+from dmfvi.models.pca_belief import GammaPrior
+from dmfvi.models.starts import FeatureUnits, agree_on_units
+from dmfvi.network import Network
+
+#: default prior precisions in standardised units: of linear and logistic coefficients, of intercepts
+VAGUE, WEAK, VAGUE_INTERCEPT = 1e-3, 1.0, 1e-2
+
+
+class _Regression(ConjugateEstimator):
+    """Rows and targets in, coefficients in the data's units out."""
+
+    fit_intercept: bool
+    prior_precision: float | ArrayLike | None
+
+    def _pairs(self, X: Any, y: Any, network: Network) -> list[tuple[FloatArray, Any]]:
+        """One (rows, targets) per node."""
+        if y is None:
+            raise ValueError(
+                f"requires y to be passed, but the target y is None: {type(self).__name__} learns from targets"
+            )
+        if is_shard_list(X):
+            shards = check_shards(X)
+            targets = [column_or_1d(part, warn=True) for part in y]
+            if len(targets) != len(shards) or any(
+                len(a) != len(b) for a, b in zip(shards, targets, strict=True)
+            ):
+                raise ValueError(
+                    f"rows per shard {[len(a) for a in shards]} and targets {[len(b) for b in targets]} "
+                    "do not match: pass one y per shard"
+                )
+            validate_data(self, X[0], dtype=np.float64)
+            for i, shard in enumerate(shards):
+                if np.isnan(shard).any():
+                    raise ValueError(f"shard {i} contains NaN: regression needs complete rows")
+            if self.network is None:
+                return [(np.concatenate(shards), np.concatenate(targets))]
+            check_one_shard_per_node(shards, network)
+            return list(zip(shards, targets, strict=True))
+        data, target = validate_data(
+            self, X, y, dtype=np.float64, multi_output=False, y_numeric=False
+        )
+        split = split_evenly(data, network)
+        return list(zip(split, np.array_split(column_or_1d(target), network.n_nodes), strict=True))
+
+    def _precision(self, units: FeatureUnits, default: float) -> FloatArray:
+        """Prior precisions of standardised coefficients, the intercept's last."""
+        d = len(units.shift)
+        if self.prior_precision is None:
+            precision = np.full(d, default)
+        else:
+            given = np.asarray(self.prior_precision, dtype=np.float64)
+            if given.shape not in {(), (d,)} or not (given > 0).all():
+                raise ValueError(
+                    f"prior_precision must be positive, one number or {d}, received {self.prior_precision!r}"
+                )
+            # w' = w scale: the same prior for standardised features
+            precision = np.broadcast_to(given, (d,)) / units.scale**2
+        return np.append(precision, VAGUE_INTERCEPT) if self.fit_intercept else precision
+
+    def _design(self, data: FloatArray) -> FloatArray:
+        units: FeatureUnits = self._units
+        rows = units.apply(data) if self.fit_intercept else data / units.scale
+        return np.column_stack([rows, np.ones(len(rows))]) if self.fit_intercept else rows
+
+    def _to_data(self) -> FloatArray:
+        """A: coefficients and intercept in the data's units are A times the standardised ones."""
+        units: FeatureUnits = self._units
+        d = len(units.shift)
+        if not self.fit_intercept:
+            return np.diag(1.0 / units.scale)
+        change = np.zeros((d + 1, d + 1))
+        change[:d, :d] = np.diag(1.0 / units.scale)
+        change[d, :d] = -units.shift / units.scale
+        change[d, d] = 1.0
+        return change
+
+
+class BayesianLinearRegression(RegressorMixin, _Regression):
+    """Linear regression with unknown noise: the exact posterior, at every node, in one agreed sum.
+
+        y = x.w + intercept + noise,  w | t ~ N(0, 1/(t P)),  t = 1/noise variance ~ Gamma
+
+    Parameters
+    ----------
+    prior_precision : float, (n_features,) or None
+        P, in units of the noise precision (P = 1: as much as one row with x = 1); None is 1e-3 in
+        standardised features. The intercept's prior is vague, around the data's mean.
+    noise_prior : GammaPrior or None
+        Of the noise precision; None is Gamma(1e-3, 1e-3) in units of the target's variance.
+    fit_intercept : bool
+    network, penalty, rounds_per_sweep, consensus, tol, max_rounds, links, n_jobs, random_state, verbose
+        As for ``BayesianPCA``.
+
+    Attributes
+    ----------
+    coef_, intercept_ : posterior means.
+    coef_covariance_ : posterior covariance of (coefficients, intercept).
+    noise_precision_ : posterior mean.
+    posterior_ : NormalGamma over (coefficients, intercept) and the noise precision.
+    lower_bound_ : the log evidence itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        prior_precision: float | ArrayLike | None = None,
+        noise_prior: GammaPrior | None = None,
+        fit_intercept: bool = True,
+        network: Network | None = None,
+        penalty: float | Literal["auto"] = "auto",
+        rounds_per_sweep: int | Literal["auto"] = "auto",
+        consensus: str | ConsensusRule = "bregman-admm",
+        tol: float = 1e-6,
+        max_rounds: int = 5000,
+        links: Links | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.prior_precision = prior_precision
+        self.noise_prior = noise_prior
+        self.fit_intercept = fit_intercept
+        self.network = network
+        self.penalty = penalty
+        self.rounds_per_sweep = rounds_per_sweep
+        self.consensus = consensus
+        self.tol = tol
+        self.max_rounds = max_rounds
+        self.links = links
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit to X (n, D) and y (n,), split evenly over the nodes, or to one array of each per node."""
+        session = self._open()
+        pairs = [
+            (x, np.asarray(target, dtype=np.float64))
+            for x, target in self._pairs(X, y, session.network)
+        ]
+        both: FeatureUnits = session.agree(
+            agree_on_units, [np.column_stack([x, target]) for x, target in pairs]
+        )[0]
+        self._units, target_units = _split_units(both)
+        shift = float(target_units.shift[0]) if self.fit_intercept else 0.0
+        self._target = (shift, float(target_units.scale[0]))
+        model = self._make_model()
+        prepared = [
+            RegressionShard(self._design(x), (target - shift) / self._target[1])
+            for x, target in pairs
+        ]
+        made = self._best_of(1, session, model, prepared)
+        return self._keep(made, session, target_units.log_volume)
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predictive means, with ``return_std`` also the standard deviations of new targets."""
+        mean, scale, dof = self._predictive(X)
+        if not return_std:
+            return mean
+        return mean, scale * np.sqrt(dof / max(dof - 2.0, 1e-3))
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Ends of central predictive intervals of new targets (Student)."""
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie in (0, 1), received {level!r}")
+        mean, scale, dof = self._predictive(X)
+        width = student.ppf(0.5 + 0.5 * level, dof) * scale
+        return mean - width, mean + width
+
+    def sample(self, X: Any, random_state: Any = None) -> FloatArray:
+        """New targets for rows X from the posterior predictive distribution."""
+        mean, scale, dof = self._predictive(X)
+        return np.asarray(mean + scale * generator_of(random_state).standard_t(dof, len(mean)))
+
+    def _predictive(self, X: Any) -> tuple[FloatArray, FloatArray, float]:
+        design = self._design(self._checked_rows(X, allow_nan=False))
+        p = self._belief.parameters()
+        spread = np.einsum("ni,ni->n", design, np.linalg.solve(p["precision"], design.T).T)
+        shift, unit = self._target
+        scale = unit * np.sqrt(p["rate"] / p["shape"] * (1.0 + spread))
+        return shift + unit * (design @ p["mean"]), scale, float(2.0 * p["shape"])
+
+    def _make_model(self) -> LinearRegression:
+        unit = self._target[1]
+        prior = self.noise_prior
+        if prior is not None and not isinstance(prior, GammaPrior):
+            raise TypeError(
+                f"noise_prior must be dmfvi.GammaPrior or None, received {type(prior).__name__}"
+            )
+        shape, rate = (VAGUE, VAGUE) if prior is None else (prior.shape, prior.rate / unit**2)
+        return LinearRegression(self._precision(self._units, VAGUE), shape, rate)
+
+    def _in_data_units(self, q: NormalGamma) -> NormalGamma:
+        change = self._to_data()
+        shift, unit = self._target
+        p = q.parameters()
+        mean = unit * change @ p["mean"]
+        if self.fit_intercept:
+            mean[-1] += shift
+        back = inverse(change)
+        return NormalGamma.from_parameters(
+            mean, symmetrize(back.T @ p["precision"] @ back), p["shape"], p["rate"] * unit**2
+        )
+
+    def _take(self, node: int) -> None:
+        p = self.posterior_.parameters()
+        d = len(self._units.shift)
+        self.coef_ = p["mean"][:d]
+        self.intercept_ = float(p["mean"][d]) if self.fit_intercept else 0.0
+        self.noise_precision_ = float(p["shape"] / p["rate"])
+        unit = p["rate"] / np.maximum(p["shape"] - 1.0, 0.5 * p["shape"])
+        self.coef_covariance_ = unit * symmetrize(inverse(p["precision"]))
+
+
+class BayesianLogisticRegression(ClassifierMixin, _Regression):
+    """Logistic regression with a posterior over its coefficients, at every node, in a few agreed sums.
+
+    Conditionally conjugate by Polya-Gamma augmentation; more than two classes are one against the rest.
+    A node need not hold all classes.
+
+    Parameters
+    ----------
+    prior_precision : float, (n_features,) or None
+        Of the coefficients; None is 1 in standardised features. The intercept's is 1e-2 at the data's mean.
+    fit_intercept : bool
+    network, penalty, rounds_per_sweep, consensus, acceleration, tol, max_rounds, links, n_jobs, random_state,
+    verbose : as for ``BayesianPCA`` and ``BayesianGaussianMixture``.
+
+    Attributes
+    ----------
+    classes_ : labels, in sorted order.
+    coef_ (1 or K, n_features), intercept_ (1 or K,) : posterior means.
+    coef_covariance_ : posterior covariances of (coefficients, intercept).
+    posterior_ : MultivariateNormal over (coefficients, intercept), one per class against the rest.
+    """
+
+    def __init__(
+        self,
+        *,
+        prior_precision: float | ArrayLike | None = None,
+        fit_intercept: bool = True,
+        network: Network | None = None,
+        penalty: float | Literal["auto"] = "auto",
+        rounds_per_sweep: int | Literal["auto"] = "auto",
+        consensus: str | ConsensusRule = "bregman-admm",
+        acceleration: bool | Literal["auto"] = "auto",
+        tol: float = 1e-6,
+        max_rounds: int = 5000,
+        links: Links | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.prior_precision = prior_precision
+        self.fit_intercept = fit_intercept
+        self.network = network
+        self.penalty = penalty
+        self.rounds_per_sweep = rounds_per_sweep
+        self.consensus = consensus
+        self.acceleration = acceleration
+        self.tol = tol
+        self.max_rounds = max_rounds
+        self.links = links
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit to X (n, D) and labels y (n,), split evenly over the nodes, or to one of each per node."""
+        session = self._open()
+        pairs = self._pairs(X, y, session.network)
+        labels = np.concatenate([target for _, target in pairs])
+        check_classification_targets(labels)
+        # which labels exist is part of the schema, like the names of the columns
+        self.classes_ = np.unique(labels)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y has one class only, {self.classes_[0]!r}: a classifier needs two or more over all nodes"
+            )
+        self._units = session.agree(agree_on_units, [x for x, _ in pairs])[0]
+        one_hot = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
+        model = LogisticRegression(self._precision(self._units, WEAK), len(one_hot))
+        prepared = [
+            RegressionShard(self._design(x), (target[:, None] == one_hot).astype(np.float64))
+            for x, target in pairs
+        ]
+        return self._keep(self._best_of(1, session, model, prepared), session)
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Posterior mean of x.w for each row (n,), or (n, K) with more than two classes."""
+        mean, _ = self._logits(X)
+        return mean[:, 0] if len(self.classes_) == 2 else mean
+
+    def predict_proba(self, X: Any, return_std: bool = False) -> Any:
+        """Class probabilities averaged over the posterior (n, K).
+
+        With ``return_std`` also the posterior standard deviation of each class's x.w, on the logit scale.
+        """
+        mean, variance = self._logits(X)
+        chance = predictive_probability(mean, variance)
+        if len(self.classes_) == 2:
+            chance = np.column_stack([1.0 - chance, chance])
+        else:
+            chance = chance / chance.sum(1, keepdims=True)
+        return (chance, np.sqrt(variance)) if return_std else chance
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row."""
+        chance = self.predict_proba(X)
+        return np.asarray(self.classes_[chance.argmax(1)])
+
+    def sample(self, X: Any, random_state: Any = None) -> NDArray[Any]:
+        """Labels for rows X from the posterior predictive distribution."""
+        chance = self.predict_proba(X)
+        draws = generator_of(random_state).random((len(chance), 1))
+        return np.asarray(self.classes_[(draws > chance.cumsum(1)[:, :-1]).sum(1)])
+
+    def _logits(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        design = self._design(self._checked_rows(X, allow_nan=False))
+        p = self._belief.parameters()
+        variance = np.einsum("ni,kij,nj->nk", design, p["covariance"], design, optimize=True)
+        return design @ p["mean"].T, np.maximum(variance, 0.0)
+
+    def _in_data_units(self, q: MultivariateNormal) -> MultivariateNormal:
+        change = self._to_data()
+        p = q.parameters()
+        covariance = symmetrize(change @ p["covariance"] @ change.T)
+        return MultivariateNormal.from_parameters(p["mean"] @ change.T, covariance)
+
+    def _take(self, node: int) -> None:
+        p = self.posterior_.parameters()
+        d = len(self._units.shift)
+        self.coef_ = p["mean"][:, :d]
+        self.intercept_ = p["mean"][:, d] if self.fit_intercept else np.zeros(len(p["mean"]))
+        self.coef_covariance_ = p["covariance"]
+
+
+def _split_units(both: FeatureUnits) -> tuple[FeatureUnits, FeatureUnits]:
+    """Units of the features, and of the target in the last column."""
+
+    def part(rows: slice) -> FeatureUnits:
+        return FeatureUnits(
+            both.shift[rows],
+            both.scale[rows],
+            both.covariance[rows, rows],
+            both.n_samples,
+            both.n_observed[rows],
+        )
+
+    return part(slice(0, -1)), part(slice(-1, None))

@@ -1,0 +1,36 @@
+"""What a node learns from its own data."""
+
+from dmfvi.models.base import ConjugateModel, Learned
+from dmfvi.models.gaussian_mixture import DiagonalGaussianMixture, GaussianMixture
+from dmfvi.models.hmm import HiddenMarkov
+from dmfvi.models.lda import LatentDirichletAllocation
+from dmfvi.models.linear_regression import LinearRegression
+from dmfvi.models.logistic_regression import LogisticRegression
+from dmfvi.models.poisson_gamma import PoissonGamma
+
+#: conjugate models by name; the laws of tests/models/test_laws.py run over this registry
+MODELS: dict[str, type[ConjugateModel]] = {
+    model.__name__: model
+    for model in (
+        PoissonGamma,
+        LinearRegression,
+        LogisticRegression,
+        GaussianMixture,
+        DiagonalGaussianMixture,
+        LatentDirichletAllocation,
+        HiddenMarkov,
+    )
+}
+
+__all__ = [
+    "MODELS",
+    "ConjugateModel",
+    "DiagonalGaussianMixture",
+    "GaussianMixture",
+    "HiddenMarkov",
+    "LatentDirichletAllocation",
+    "Learned",
+    "LinearRegression",
+    "LogisticRegression",
+    "PoissonGamma",
+]

@@ -1,0 +1,182 @@
+"""Conjugate: runs any ``ConjugateModel`` in the node loop.
+
+    lambda <- eta_0 + sum_i s_i(lambda)        natural parameters of q(global)
+
+The bound travels as one more number. Sweeps may be accelerated (Anderson 1965, Walker & Ni 2011): the last few
+beliefs and what the plain sweep made of them give an extrapolation; it has the same fixed point, and a
+step after which the bound turns out lower is taken back, so that the bound never falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dmfvi._numeric import relative_norm
+from dmfvi.families.base import Family, FloatArray
+from dmfvi.families.product import Product
+from dmfvi.models.base import Absorbed, Belief, ConjugateModel, Model
+
+#: part of the way to the domain's edge that a limited step goes
+EDGE_FRACTION = 0.9
+#: sweeps that an extrapolation looks back on
+MEMORY = 8
+#: extrapolation begins when a plain sweep changes the belief by less than this part: earlier, it could
+#: carry the belief over to another optimum than plain sweeps find
+CALM_ENOUGH = 0.1
+#: directions weaker than this part of the strongest are not extrapolated along
+WEAKEST_DIRECTION = 1e-6
+#: rounding of a bound, relative: a fall by less is none
+BOUND_ROUNDING = 1e-11
+
+
+@dataclass(frozen=True)
+class ConjugateBelief:
+    """q(global), how it came about, and what the next extrapolation needs."""
+
+    q: Belief
+    natural: FloatArray  # q packed
+    divergence: float
+    objective: float = float("nan")  # bound of the last belief that was kept
+    residual: float = np.inf  # relative change that the last plain sweep made
+    swept: bool = False
+    plain: FloatArray | None = None  # where the plain sweep led, if this belief is extrapolated
+    points: tuple[FloatArray, ...] = ()  # earlier beliefs, oldest first
+    images: tuple[FloatArray, ...] = ()  # what plain sweeps made of them
+    carried: FloatArray | None = None  # this node's share of what earlier batches said
+
+
+@dataclass(frozen=True)
+class Conjugate(Model):
+    """The node loop's view of a conjugate model."""
+
+    model: ConjugateModel
+    accelerated: bool = True
+
+    def begin(self, q: Belief, carried: FloatArray | None = None) -> ConjugateBelief:
+        """The belief of a node before its first sweep."""
+        return ConjugateBelief(q, q.pack(), self.model.divergence(q), carried=carried)
+
+    def local_step(self, shard: Any, belief: ConjugateBelief) -> FloatArray:
+        learned = self.model.local_step(shard, belief.q)
+        given = learned.statistics
+        statistics = given if isinstance(given, np.ndarray) else given.pack()
+        if statistics.size != self.model.statistics_size:
+            raise ValueError(
+                f"{type(self.model).__name__}.local_step gave {statistics.size} numbers of statistics, "
+                f"expected {self.model.statistics_size}: one for each natural parameter of the prior"
+            )
+        message = np.append(statistics, float(learned.bound))
+        return message if belief.carried is None else message + belief.carried
+
+    def absorb(self, total: FloatArray, own: FloatArray, belief: ConjugateBelief) -> Absorbed:
+        if not np.isfinite(total).all():
+            return Absorbed(belief, True)
+        objective = float(total[-1]) - belief.divergence
+        fallen = objective < belief.objective - BOUND_ROUNDING * abs(belief.objective)
+        if belief.plain is not None and fallen:
+            # the plain sweep's result cannot have been worse: go back to it, and forget
+            return Absorbed(self._at(belief.plain, replace(belief, points=(), images=())), False)
+        image, limited = self._plain_sweep(total[:-1], belief)
+        if image is None:
+            return Absorbed(belief, True)
+        residual = _distance(belief.q, image, belief.natural)
+        kept = replace(belief, objective=objective, residual=residual, swept=True)
+        if limited or not self.accelerated:
+            return Absorbed(self._at(image, replace(kept, points=(), images=())), limited)
+        kept = replace(
+            kept,
+            points=(*belief.points, belief.natural)[-MEMORY:],
+            images=(*belief.images, image)[-MEMORY:],
+        )
+        if residual < CALM_ENOUGH and len(kept.points) > 1:
+            further = extrapolated(kept.points, kept.images, belief.q)
+            if further is not None:
+                return Absorbed(replace(self._at(further, kept), plain=image), False)
+        return Absorbed(self._at(image, kept), False)
+
+    def change(self, new: ConjugateBelief, old: ConjugateBelief) -> float:
+        """Largest relative change of a block, by this step or by the plain sweep before it."""
+        if not old.swept:
+            return np.inf
+        return max(_distance(old.q, new.natural, old.natural), new.residual)
+
+    def objective(self, belief: ConjugateBelief) -> float:
+        return belief.objective
+
+    def _at(self, natural: FloatArray, belief: ConjugateBelief) -> ConjugateBelief:
+        q = belief.q.unpack(natural)
+        return replace(
+            belief, q=q, natural=natural, divergence=self.model.divergence(q), plain=None
+        )
+
+    def _plain_sweep(
+        self, total: FloatArray, belief: ConjugateBelief
+    ) -> tuple[FloatArray | None, bool]:
+        """The next belief, or the point on the way to it that stays proper."""
+        try:
+            target = self.model.posterior(total, belief.q).pack()
+        except np.linalg.LinAlgError:  # nothing usable yet: wait for more agreement
+            return None, True
+        if is_proper(belief.q, target):
+            return target, False
+        if not np.isfinite(target).all():
+            return None, True
+        direction = target - belief.natural
+        reach = min(1.0, _reach(belief.q, direction))
+        return belief.natural + EDGE_FRACTION * reach * direction, True
+
+
+def extrapolated(
+    points: tuple[FloatArray, ...], images: tuple[FloatArray, ...], shapes: Belief
+) -> FloatArray | None:
+    """Anderson's step: the combination of images whose residual is smallest; None where it is no belief.
+
+    Residuals are weighed by block, so that a block of large numbers does not drown the others.
+    """
+    latest = images[-1]
+    weight = np.empty_like(latest)
+    for part in block_slices(shapes):
+        weight[part] = 1.0 / max(float(np.linalg.norm(latest[part])), np.finfo(float).tiny)
+    residuals = [weight * (g - x) for x, g in zip(points, images, strict=True)]
+    differences = np.stack([residuals[-1] - r for r in residuals[:-1]], axis=1)
+    share = np.linalg.lstsq(differences, residuals[-1], rcond=WEAKEST_DIRECTION)[0]
+    moves = np.stack([latest - g for g in images[:-1]], axis=1)
+    candidate = latest - moves @ share
+    return candidate if is_proper(shapes, candidate) else None
+
+
+def distance(one: Belief, other: Belief) -> float:
+    """Largest relative difference of two beliefs' natural parameters, block by block."""
+    return _distance(other, one.pack(), other.pack())
+
+
+def block_slices(q: Belief) -> Iterator[slice]:
+    """Where each named block lies in the packed vector."""
+    at = 0
+    for block in q.values() if isinstance(q, Product) else [q]:
+        yield slice(at, at + block.packed_size)
+        at += block.packed_size
+
+
+def is_proper(shapes: Belief, natural: FloatArray) -> bool:
+    """Whether packed natural parameters are those of a proper distribution."""
+    if not np.isfinite(natural).all():
+        return False
+    return bool(np.all(shapes.unpack(natural).in_domain()))
+
+
+def _reach(q: Belief, direction: FloatArray) -> float:
+    along = q.unpack(direction)
+    if isinstance(q, Product):
+        assert isinstance(along, Product)
+        return q.max_step(along)
+    assert isinstance(along, Family)
+    return float(np.min(q.max_step(along.natural)))
+
+
+def _distance(shapes: Belief, new: FloatArray, old: FloatArray) -> float:
+    return max(relative_norm(new[part] - old[part], new[part]) for part in block_slices(shapes))

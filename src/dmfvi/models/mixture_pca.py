@@ -1,0 +1,249 @@
+"""Mixture of Bayesian PCAs (Ghahramani & Beal 2000), ARD inside each component.
+
+    k_n ~ Categorical(pi)   x_n | k ~ N(W_k z~, 1/tau_k)   z_n ~ N(0, I)   pi ~ Dirichlet   W_k, tau_k as in Bayesian PCA
+
+Each component is a Bayesian PCA whose sums are weighted by responsibilities r_nk; its update, switching off of unused
+columns and change of coordinates are those of ``BayesianPcaModel``. Per row and component
+
+    b_nk = n_obs/2 (E[log tau] - log 2 pi) - E[tau]/2 E|x_n - W_k z~|^2 - KL(q(z_n | k) || p(z)),  r_nk ~ exp(E[log pi_k] + b_nk)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dmfvi._numeric import inverse, relative_norm
+from dmfvi.families import Dirichlet
+from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric, upper_triangle
+from dmfvi.kernels.latent import latent_posteriors
+from dmfvi.models.base import Absorbed, Model
+from dmfvi.models.mixture_shard import normalise
+from dmfvi.models.pca import LOG_2PI, BayesianPcaModel
+from dmfvi.models.pca_belief import PcaBelief
+from dmfvi.models.pca_statistics import PcaStatistics
+from dmfvi.models.starts import consensus_kmeans
+
+#: a component with fewer rows than this has switched off: its belief stays as it is
+SWITCHED_OFF = 1e-6
+#: least part of the average variance that a component's noise has at the start
+NOISE_FLOOR = 1e-3
+
+
+@dataclass(frozen=True)
+class MixtureRows:
+    """One node's standardised rows, zero where missing, and the mask of what is observed."""
+
+    filled: FloatArray  # (n, D)
+    mask: FloatArray | None  # (n, D), None when complete
+    n_observed: FloatArray  # (n,)
+
+    @classmethod
+    def of(cls, data: FloatArray) -> MixtureRows:
+        """From rows with NaN for missing entries."""
+        seen = np.isfinite(data)
+        mask = None if seen.all() else seen.astype(np.float64)
+        return cls(np.where(seen, data, 0.0), mask, seen.sum(1).astype(np.float64))
+
+
+@dataclass(frozen=True)
+class RowMoments:
+    """For one component: E[z~] (n, K), E[z~ z~'] packed (n, P), E|x - W z~|^2 and KL(q(z)) of each row."""
+
+    first: FloatArray
+    second: FloatArray
+    residual: FloatArray
+    divergence: FloatArray
+
+
+@dataclass(frozen=True)
+class MixturePcaBelief:
+    """q(pi) and one Bayesian PCA belief per component."""
+
+    weights: Dirichlet
+    components: tuple[PcaBelief, ...]
+    divergence: float
+    swept: bool = False
+    objective: float = float("nan")
+
+
+@dataclass(frozen=True)
+class MixtureOfPcaModel(Model):
+    """The node loop's view of the mixture; all components share layout and prior."""
+
+    n_clusters: int
+    component: BayesianPcaModel
+    weight_concentration: float
+
+    @property
+    def prior_weights(self) -> Dirichlet:
+        """p(pi)."""
+        return Dirichlet.from_parameters(np.full(self.n_clusters, self.weight_concentration))
+
+    # -- the contract -----------------------------------------------------------------
+
+    def local_step(self, shard: MixtureRows, belief: MixturePcaBelief) -> FloatArray:
+        moments, share, log_sums = self.responsibilities(shard, belief)
+        parts = [
+            self._statistics(shard, b, m, r).pack(self.component.layout)
+            for b, m, r in zip(belief.components, moments, share.T, strict=True)
+        ]
+        return np.append(np.concatenate(parts), log_sums.sum())
+
+    def absorb(self, total: FloatArray, own: FloatArray, belief: MixturePcaBelief) -> Absorbed:
+        if not np.isfinite(total).all():
+            return Absorbed(belief, True)
+        objective = float(total[-1]) - belief.divergence
+        size = self.component.layout.size
+        counts, made, limited = [], [], False
+        for k, old in enumerate(belief.components):
+            part = slice(k * size, (k + 1) * size)
+            count = float(total[part][-2])
+            counts.append(max(count, 0.0))
+            if count < SWITCHED_OFF:
+                made.append(old)
+                continue
+            new = self.component.absorb(total[part], own[part], old)
+            limited = limited or new.limited
+            made.append(new.belief)
+        weights = Dirichlet(self.prior_weights.natural[0] + np.array(counts))
+        return Absorbed(self.belief(weights, tuple(made), objective), limited)
+
+    def change(self, new: MixturePcaBelief, old: MixturePcaBelief) -> float:
+        if not old.swept:
+            return np.inf
+        natural = new.weights.natural[0]
+        change = relative_norm(natural - old.weights.natural[0], natural)
+        for a, b in zip(new.components, old.components, strict=True):
+            if a is not b:
+                change = max(change, self.component.change(a, b))
+        return change
+
+    def objective(self, belief: MixturePcaBelief) -> float:
+        return belief.objective
+
+    # -- start ------------------------------------------------------------------------
+
+    def belief(
+        self,
+        weights: Dirichlet,
+        components: tuple[PcaBelief, ...],
+        objective: float = float("nan"),
+    ) -> MixturePcaBelief:
+        """With what the bound loses to the global variables."""
+        lost = float(weights.kl(self.prior_weights)) - sum(c.global_bound for c in components)
+        swept = bool(np.isfinite(objective))
+        return MixturePcaBelief(weights, components, lost, swept, objective)
+
+    def start_talk(
+        self, data: FloatArray, covariance: FloatArray, seed: int
+    ) -> Generator[FloatArray, FloatArray, FloatArray]:
+        """Agreed k-means, then counts, means and covariances of its clusters: packed, (K, 1 + D + D(D+1)/2)."""
+        rng = np.random.default_rng(seed)
+        clusters = yield from consensus_kmeans(data, self.n_clusters, covariance, rng)
+        member = clusters.memberships(data)
+        filled = np.where(np.isfinite(data), data, member @ clusters.centres)
+        rows, columns = upper_triangle(data.shape[1])
+        sums = np.column_stack(
+            [member.sum(0), member.T @ filled, member.T @ (filled[:, rows] * filled[:, columns])]
+        )
+        total = (yield sums.ravel()).reshape(sums.shape)
+        total[:, 1:] /= np.maximum(total[:, :1], 1e-9)
+        mean = total[:, 1 : 1 + data.shape[1]]
+        total[:, 1 + data.shape[1] :] -= mean[:, rows] * mean[:, columns]
+        return total.ravel()
+
+    def begin(self, summary: FloatArray, held: int) -> MixturePcaBelief:
+        """Probabilistic PCA of each cluster, from its agreed moments (Tipping & Bishop 1999)."""
+        d, m = self.component.layout.n_features, self.component.n_latent
+        clusters = summary.reshape(self.n_clusters, -1)
+        average = max(
+            float(np.mean([np.trace(unpack_symmetric(c[1 + d :])) / d for c in clusters])), 1e-12
+        )
+        made = []
+        for cluster in clusters:
+            values, vectors = np.linalg.eigh(unpack_symmetric(cluster[1 + d :]))
+            noise = max(float(values[: d - m].mean()) if d > m else 0.0, NOISE_FLOOR * average)
+            strength = np.sqrt(np.maximum(values[::-1][:m] - noise, NOISE_FLOOR * average))
+            loadings = vectors[:, ::-1][:, :m] * strength
+            largest = np.abs(loadings).argmax(0)
+            loadings = loadings * np.where(loadings[largest, np.arange(m)] < 0, -1.0, 1.0)
+            begun = self.component.start(loadings, 1.0 / noise, held)
+            mean = begun.mean.copy()
+            mean[:, m] = cluster[1 : 1 + d]
+            made.append(replace(begun, mean=mean))
+        counts = np.maximum(clusters[:, 0], 0.0)
+        return self.belief(Dirichlet(self.prior_weights.natural[0] + counts), tuple(made))
+
+    # -- rows -------------------------------------------------------------------------
+
+    def responsibilities(
+        self, shard: MixtureRows, belief: MixturePcaBelief
+    ) -> tuple[list[RowMoments], FloatArray, FloatArray]:
+        """Moments by component, r (n, K) and each row's part of the bound (n,)."""
+        moments = [self._row_moments(shard, b) for b in belief.components]
+        scores = np.stack(
+            [
+                0.5 * shard.n_observed * (float(b.noise.mean()[0]) - LOG_2PI)
+                - 0.5 * b.noise_precision * m.residual
+                - m.divergence
+                for b, m in zip(belief.components, moments, strict=True)
+            ]
+        )
+        scores += belief.weights.mean()[0][:, None]
+        log_sums = normalise(scores) if scores.size else np.zeros(0)
+        return moments, scores.T, log_sums
+
+    def _row_moments(self, shard: MixtureRows, b: PcaBelief) -> RowMoments:
+        m, width = self.component.n_latent, self.component.layout.width
+        n, d = shard.filled.shape
+        tau = b.noise_precision
+        covariance = np.broadcast_to(b.covariance, (d, width, width))
+        second = b.mean[:, :, None] * b.mean[:, None, :] + covariance  # E[w~ w~'] by feature
+        seen = np.ones((1, d)) if shard.mask is None else shard.mask
+        by_row = seen @ pack_symmetric(second)  # (n or 1, P)
+        inner = seen @ pack_symmetric(np.ascontiguousarray(second[:, :m, :m]))
+        score = shard.filled @ b.mean[:, :m] - seen @ second[:, :m, m]
+        if shard.mask is None:  # one precision for all rows
+            precision = np.eye(m) + tau * unpack_symmetric(inner[0])
+            shared = inverse(precision)
+            z = tau * score @ shared
+            spread, logs = pack_symmetric(shared)[None, :], np.linalg.slogdet(precision)[1]
+        else:
+            q = latent_posteriors(inner, score, tau)
+            z, spread, logs = q.mean, q.covariance, q.log_precision
+        extended = np.column_stack([z, np.ones(n)])
+        first, other = upper_triangle(width)
+        outer = extended[:, first] * extended[:, other]
+        latent = (first < m) & (other < m)  # where the packed latent block lies
+        outer[:, latent] += spread
+        twice = np.where(first == other, 1.0, 2.0)
+        residual = (shard.filled**2).sum(1) - 2.0 * np.einsum(
+            "nd,nd->n", shard.filled, extended @ b.mean.T
+        )
+        residual += (outer * twice * by_row).sum(1)
+        diagonal = np.flatnonzero((first == other) & latent)
+        divergence = 0.5 * (outer[:, diagonal].sum(1) - m + logs)
+        return RowMoments(extended, outer, residual, divergence)
+
+    def _statistics(
+        self, shard: MixtureRows, b: PcaBelief, moments: RowMoments, share: FloatArray
+    ) -> PcaStatistics:
+        """The component's sums, weighted by responsibilities, in shared coordinates."""
+        weighted = share[:, None] * moments.second
+        latent = unpack_symmetric(weighted.sum(0))
+        rows = latent if shard.mask is None else unpack_symmetric(shard.mask.T @ weighted)
+        linear = shard.filled.T @ (share[:, None] * moments.first)
+        tau = b.noise_precision
+        statistics = PcaStatistics(
+            tau * rows,
+            tau * linear,
+            latent,
+            0.5 * float(share @ shard.n_observed),
+            0.5 * float(share @ moments.residual),
+            float(share.sum()),
+            0.0,
+        )
+        return statistics.in_coordinates(inverse(b.gauge))

@@ -1,0 +1,162 @@
+"""Starts from agreed sums only: units of the features, and consensus k-means.
+
+Each is one node's side of a talk (``Meeting.discuss``): ``total = yield vector`` hands in sums over this node's rows
+and hears the sums over all nodes' rows. No row is ever yielded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric
+
+#: Lloyd steps, and sets of centres that are tried side by side in the same messages
+LLOYD_STEPS, TRIES = 10, 8
+#: temperature of memberships as a part of the agreed variance, and the least log share of a cluster in a row
+SOFTNESS, LEAST_LOG_SHARE = 0.25, -30.0
+#: rows below which a centre counts as empty, and the least variance in standardised units
+LEAST_COUNT, LEAST_VARIANCE = 0.5, 1e-6
+
+
+@dataclass(frozen=True)
+class FeatureUnits:
+    """x' = (x - shift) / scale feature by feature, the same at all nodes."""
+
+    shift: FloatArray  # (D,) agreed mean
+    scale: FloatArray  # (D,) agreed standard deviation, one where there is none
+    covariance: (
+        FloatArray  # (D, D) of the standardised features; diagonal where entries are missing
+    )
+    n_samples: float
+    n_observed: FloatArray  # (D,)
+
+    @property
+    def complete(self) -> bool:
+        """Whether no entry is missing at any node."""
+        return bool(np.all(np.abs(self.n_observed - self.n_samples) < 0.5))
+
+    @property
+    def log_volume(self) -> float:
+        """What a log density of the data has over that of standardised data: -sum n_d log scale_d."""
+        return -float(self.n_observed @ np.log(self.scale))
+
+    def apply(self, data: FloatArray) -> FloatArray:
+        """Standardise."""
+        return np.asarray((data - self.shift) / self.scale)
+
+
+def agree_on_units(data: FloatArray) -> Generator[FloatArray, FloatArray, FeatureUnits]:
+    """Means, deviations and (complete data) the correlation of all features: two sums."""
+    seen = np.isfinite(data)
+    n, d = data.shape
+    total = yield np.concatenate([[n], np.where(seen, data, 0.0).sum(0), seen.sum(0)])
+    n_samples = round(float(total[0]))
+    counts = np.round(total[1 + d :])
+    if (counts < 0.5).any():
+        unseen = np.flatnonzero(counts < 0.5)[:5].tolist()
+        raise ValueError(f"nobody has observed feature {unseen}: drop it, it is missing everywhere")
+    shift = total[1 : 1 + d] / counts
+    centred = np.where(seen, data - shift, 0.0)
+    complete = bool((counts == n_samples).all())
+    local = pack_symmetric(centred.T @ centred) if complete else (centred**2).sum(0)
+    total = yield local
+    if complete:
+        second = unpack_symmetric(total) / max(n_samples - 1, 1)
+        variance = np.diag(second).copy()
+    else:
+        variance = total / np.maximum(counts - 1, 1)
+        second = np.diag(variance)
+    constant = variance <= (1e-14 * np.maximum(np.abs(shift), 1e-300)) ** 2
+    scale = np.where(
+        constant, np.where(shift == 0, 1.0, np.abs(shift)), np.sqrt(np.maximum(variance, 0))
+    )
+    covariance = second / np.outer(scale, scale)
+    return FeatureUnits(shift, scale, covariance, float(n_samples), counts)
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Agreed centres (K, D) and the mean squared distance of an entry from its row's centre."""
+
+    centres: FloatArray
+    variance: float
+
+    def memberships(self, data: FloatArray) -> FloatArray:
+        """Memberships (n, K) of rows with NaN for missing: nearly hard, never quite.
+
+        A hard membership of a single row would make a sum over rows that row itself.
+        """
+        return soft_memberships(Rows.of(data), self.centres, self.variance)[0]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows with zero where missing, and the mask of what is observed."""
+
+    filled: FloatArray
+    weight: FloatArray
+
+    @classmethod
+    def of(cls, data: FloatArray) -> Rows:
+        """From rows with NaN for missing entries."""
+        seen = np.isfinite(data)
+        return cls(np.where(seen, data, 0.0), seen.astype(np.float64))
+
+
+def soft_memberships(
+    rows: Rows, centres: FloatArray, variance: float
+) -> tuple[FloatArray, FloatArray]:
+    """r_nk ~ exp(-distance^2 / (2 SOFTNESS variance)), and the squared distances (n, K)."""
+    square = (rows.filled**2).sum(1)[:, None] - 2.0 * rows.filled @ centres.T
+    square += rows.weight @ (centres**2).T
+    score = (square - square.min(1, keepdims=True)) / (-2.0 * SOFTNESS * variance)
+    member = np.exp(np.maximum(score, LEAST_LOG_SHARE))
+    return member / member.sum(1, keepdims=True), square
+
+
+def consensus_kmeans(
+    data: FloatArray, n_clusters: int, covariance: FloatArray, rng: np.random.Generator
+) -> Generator[FloatArray, FloatArray, Clusters]:
+    """Centres of standardised rows, NaN allowed: Lloyd's algorithm on agreed sums.
+
+    The first centres are drawn from the agreed normal distribution N(0, covariance); several
+    sets of them are improved side by side, and the one with the least spread wins.
+    """
+    rows, d = Rows.of(data), data.shape[1]
+    centres = rng.standard_normal((TRIES, n_clusters, d)) @ _root(covariance).T
+    direction = rng.standard_normal(d)
+    variances = np.ones(TRIES)
+    size = n_clusters * d
+    for _ in range(LLOYD_STEPS):
+        parts = []
+        for one, variance in zip(centres, variances, strict=True):
+            member, square = soft_memberships(rows, one, float(variance))
+            sums = [member.T @ rows.filled, member.T @ rows.weight]
+            parts += [*(s.ravel() for s in sums), member.sum(0), (member * square).sum(0)]
+        total = (yield np.concatenate(parts)).reshape(TRIES, -1)
+        sums_of, counts = (total[:, i * size : (i + 1) * size] for i in (0, 1))
+        members, spread = total[:, 2 * size : 2 * size + n_clusters], total[:, -n_clusters:]
+        for i in range(TRIES):
+            seen, summed = counts[i].reshape(n_clusters, d), sums_of[i].reshape(n_clusters, d)
+            moved = summed / np.maximum(seen, LEAST_COUNT)
+            centres[i] = np.where(seen > LEAST_COUNT, moved, centres[i])
+            # a centre without rows moves next to the one with the widest cluster
+            widest = int(np.argmax(spread[i]))
+            reach = np.sqrt(max(float(spread[i, widest] / members[i, widest]), 0.0) / d)
+            for k in np.flatnonzero(members[i] < LEAST_COUNT):
+                centres[i, k] = centres[i, widest] + reach * rng.standard_normal(d)
+        observed = max(float(counts[0].sum()), 1.0)
+        variances = np.maximum(spread.sum(1) / observed, LEAST_VARIANCE)
+    # several sets often end in the same place: then the order must not depend on which of them is best
+    best = int(np.argmin(variances))
+    order = np.argsort(centres[best] @ direction)
+    return Clusters(np.asarray(centres[best][order]), float(variances[best]))
+
+
+def _root(covariance: FloatArray) -> FloatArray:
+    """A matrix with root root' = covariance, which may be singular."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

@@ -1,0 +1,434 @@
+"""One case per model for the laws of tests/models/test_laws.py: data with a known truth, and a reference.
+
+Shards are unequal and sorted, so that each node sees other classes, symbols, topics or regions than the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse, stats
+from scipy.optimize import linear_sum_assignment, minimize
+from scipy.special import gammaln
+
+from dmfvi.inference import Inference, infer
+from dmfvi.kernels.documents import Counts
+from dmfvi.models import (
+    DiagonalGaussianMixture,
+    GaussianMixture,
+    HiddenMarkov,
+    LatentDirichletAllocation,
+    LinearRegression,
+    LogisticRegression,
+    PoissonGamma,
+)
+from dmfvi.models.emissions import CategoricalEmission, DiagonalGaussianEmission, GaussianEmission
+from dmfvi.models.hmm import Sequences
+from dmfvi.models.lda import Documents
+from dmfvi.models.linear_regression import RegressionShard
+from dmfvi.models.mixture_shard import MixtureShard
+
+
+class Draw(NamedTuple):
+    """A model, one shard per node, all of it in one shard, and the truth of ``Case.quantity``."""
+
+    model: Any
+    shards: list[Any]
+    pooled: Any
+    truth: np.ndarray
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the laws need to know of a model."""
+
+    draw: Callable[[int, int], Draw]  # seed, number of nodes
+    quantity: Callable[[Any], np.ndarray]  # of a sample of q(global): what the truth is about
+    reference: Callable[[Draw], None]
+    exchangeable: bool = False  # rows of the quantity may come in any order
+    accuracy: float = 0.3  # root mean square error of the posterior mean
+    coverage: tuple[float, float] = (0.84, 0.96)  # of 90 % intervals, over many data sets
+    data_sets: int = 20
+
+
+def uneven(order: np.ndarray, n_nodes: int) -> list[np.ndarray]:
+    """Rows in order, cut into unequal parts."""
+    weight = 1.0 + (np.arange(n_nodes) * 7) % 5
+    cuts = np.round(np.cumsum(weight)[:-1] / weight.sum() * len(order)).astype(int)
+    return np.split(order, cuts)
+
+
+def aligned(estimate: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Order of the estimate's rows that fits the truth best."""
+    gap = ((estimate[:, None] - truth[None]) ** 2).reshape(len(truth), len(truth), -1).sum(-1)
+    return linear_sum_assignment(gap.T)[1]
+
+
+# -- counts ---------------------------------------------------------------------------------
+
+
+def draw_counts(seed: int, n_nodes: int) -> Draw:
+    rng = np.random.default_rng(seed)
+    rates = rng.gamma(2.0, 1.0, 6)
+    data = rng.poisson(rates, (40, 6)).astype(float)
+    data[rng.random(data.shape) < 0.1] = np.nan
+    parts = uneven(np.argsort(np.nansum(data, 1)), n_nodes)
+    return Draw(PoissonGamma(6, 2.0, 1.0), [data[i] for i in parts], data, rates)
+
+
+def exact_counts(draw: Draw) -> None:
+    """Conjugacy, and the log evidence of each feature in closed form."""
+    fit = infer(draw.model, [draw.pooled])
+    seen = np.isfinite(draw.pooled)
+    x, n = np.where(seen, draw.pooled, 0).sum(0), seen.sum(0)
+    p = fit.posterior.parameters()
+    np.testing.assert_allclose(p["shape"], 2.0 + x)
+    np.testing.assert_allclose(p["rate"], 1.0 + n)
+    evidence = gammaln(2.0 + x) - gammaln(2.0) - (2.0 + x) * np.log(1.0 + n)
+    evidence = evidence.sum() - gammaln(np.where(seen, draw.pooled, 0) + 1).sum()
+    assert np.isclose(fit.lower_bound, evidence)
+
+
+# -- regression -----------------------------------------------------------------------------
+
+
+def draw_linear(seed: int, n_nodes: int) -> Draw:
+    rng = np.random.default_rng(seed)
+    x = np.column_stack([rng.normal(size=(60, 3)), np.ones(60)])
+    noise = rng.gamma(3.0, 0.5)
+    w = rng.normal(size=4) / np.sqrt(noise * 0.5)
+    y = x @ w + rng.normal(size=60) / np.sqrt(noise)
+    model = LinearRegression(np.full(4, 0.5), 3.0, 2.0)
+    shards = [RegressionShard(x[i], y[i]) for i in uneven(np.argsort(y), n_nodes)]
+    return Draw(model, shards, RegressionShard(x, y), w)
+
+
+def exact_linear(draw: Draw) -> None:
+    """The normal equations, and the evidence as a multivariate Student density."""
+    fit = infer(draw.model, [draw.pooled])
+    x, y = draw.pooled.design, draw.pooled.target
+    precision = 0.5 * np.eye(4) + x.T @ x
+    p = fit.posterior.parameters()
+    np.testing.assert_allclose(p["mean"], np.linalg.solve(precision, x.T @ y))
+    np.testing.assert_allclose(p["precision"], precision)
+    shape = 2.0 / 3.0 * (np.eye(len(y)) + x @ x.T / 0.5)
+    assert np.isclose(fit.lower_bound, stats.multivariate_t(shape=shape, df=6.0).logpdf(y))
+
+
+def draw_logistic(seed: int, n_nodes: int) -> Draw:
+    rng = np.random.default_rng(seed)
+    x = np.column_stack([rng.normal(size=(400, 2)), np.ones(400)])
+    w = rng.normal(size=3)
+    y = (rng.random(400) < 1 / (1 + np.exp(-x @ w))).astype(float)[:, None]
+    model = LogisticRegression(np.ones(3))
+    shards = [RegressionShard(x[i], y[i]) for i in uneven(np.argsort(y[:, 0]), n_nodes)]
+    return Draw(model, shards, RegressionShard(x, y), w[None])
+
+
+def climbed_logistic(draw: Draw) -> None:
+    """The same bound, climbed blindly by a quasi-Newton method in mean and Cholesky factor."""
+    fit = infer(draw.model, [draw.pooled], tol=1e-9)
+    x, y = draw.pooled.design, draw.pooled.target[:, 0]
+    lower = np.tril_indices(3)
+
+    def negative_bound(v: np.ndarray) -> float:
+        m, root = v[:3], np.zeros((3, 3))
+        root[lower] = v[3:]
+        spread = root @ root.T
+        c = np.sqrt(np.einsum("ni,ij,nj->n", x, spread + np.outer(m, m), x))
+        local = (y - 0.5) @ x @ m - np.sum(0.5 * c + np.log1p(np.exp(-c)))
+        kl = 0.5 * (np.trace(spread) + m @ m - 3 - np.linalg.slogdet(spread)[1])
+        return float(kl - local)
+
+    begin = np.concatenate([np.zeros(3), 0.3 * np.eye(3)[lower]])
+    best = minimize(negative_bound, begin, method="BFGS", options={"gtol": 1e-6})
+    assert np.isclose(fit.lower_bound, -best.fun, rtol=1e-9)
+    np.testing.assert_allclose(fit.posterior.parameters()["mean"][0], best.x[:3], atol=1e-4)
+
+
+# -- mixtures -------------------------------------------------------------------------------
+
+CENTRES = np.array([[-2.0, 0.0], [2.0, -1.5], [1.0, 2.5]])
+
+
+def mixture_rows(seed: int, d: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    label = np.sort(rng.choice(3, p=[0.5, 0.3, 0.2], size=180))
+    centres = CENTRES[:, :d] + 0.2 * rng.normal(size=(3, d))
+    data = centres[label] + 0.6 * rng.normal(size=(180, d))
+    return data, centres
+
+
+def draw_mixture(seed: int, n_nodes: int, missing: float = 0.0, full: bool = True) -> Draw:
+    data, centres = mixture_rows(seed)
+    if missing:
+        data[np.random.default_rng(seed + 1).random(data.shape) < missing] = np.nan
+    scatter = np.eye(2) if full else np.ones(2)
+    kind = GaussianMixture if full else DiagonalGaussianMixture
+    model = kind(3, 1.0, np.zeros(2), 0.1, 3.0, scatter, 3.0 * np.eye(2))
+    parts = uneven(np.arange(len(data)), n_nodes)  # rows are sorted by component
+    shards = [MixtureShard.of(data[i]) for i in parts]
+    return Draw(model, shards, MixtureShard.of(data), centres)
+
+
+def same_as_scikit_learn(draw: Draw) -> None:
+    """Same start and priors, same parameters (scikit-learn's bound drops constants)."""
+    from sklearn.mixture import BayesianGaussianMixture
+
+    full = isinstance(draw.model, GaussianMixture)
+    data = mixture_rows(0, 2 if full else 1)[0]
+    d = data.shape[1]
+    scatter = np.eye(d) if full else np.ones(d)
+    model = type(draw.model)(3, 1.0, np.zeros(d), 0.1, float(d), scatter, 3.0 * np.eye(d))
+    member = np.eye(3)[np.random.default_rng(1).integers(3, size=len(data))]
+
+    class FromMembers(BayesianGaussianMixture):
+        def _initialize_parameters(self, X, random_state, xp=None):
+            self._initialize(X, member)
+
+    theirs = FromMembers(
+        n_components=3,
+        weight_concentration_prior_type="dirichlet_distribution",
+        weight_concentration_prior=1.0,
+        mean_precision_prior=0.1,
+        mean_prior=np.zeros(d),
+        degrees_of_freedom_prior=d,
+        covariance_prior=np.eye(d),
+        reg_covar=0.0,
+        tol=1e-13,
+        max_iter=5000,
+    ).fit(data)
+    if full:
+        moments = (member.sum(0), member.T @ data, np.einsum("nk,ni,nj->kij", member, data, data))
+        from dmfvi.models.gaussian_mixture import Moments
+
+        begun = model._statistics(Moments(*moments))
+    else:
+        begun = model._statistics(
+            member.sum(0), member.T @ np.ones_like(data), member.T @ data, member.T @ data**2
+        )
+    start = model.posterior(begun.pack(), None)
+    fit = infer(model, [MixtureShard.of(data)], start=start, tol=1e-10, acceleration=False)
+    p = fit.posterior["components"].parameters()
+    weights = fit.posterior["weights"].parameters()["concentration"]
+    np.testing.assert_allclose(weights, theirs.weight_concentration_, rtol=1e-5)
+    means = p["mean"] if full else p["mean"][..., 0]
+    np.testing.assert_allclose(means, theirs.means_, rtol=1e-4, atol=1e-5)
+    spread = np.linalg.inv(p["scale"]) / p["dof"][:, None, None] if full else p["rate"] / p["shape"]
+    np.testing.assert_allclose(spread.ravel(), theirs.covariances_.ravel(), rtol=1e-4, atol=1e-6)
+
+
+# -- topics ---------------------------------------------------------------------------------
+
+
+MIXING = 0.05  # document prior
+
+
+def draw_topics(seed: int, n_nodes: int) -> Draw:
+    rng = np.random.default_rng(seed)
+    topics = np.kron(np.eye(3), np.ones(5)) + 0.5 * rng.random((3, 15))
+    topics /= topics.sum(1, keepdims=True)
+    # mean-field intervals are fair for documents of few topics; for many they are too narrow
+    theta = rng.dirichlet(np.full(3, MIXING), size=120)
+    theta = theta[np.argsort(theta.argmax(1), kind="stable")]  # nodes see other topics
+    counts = np.array([rng.multinomial(200, row) for row in theta @ topics])
+    model = LatentDirichletAllocation(3, 15, np.full(3, MIXING), 0.5, tolerance=1e-6)
+    matrix = sparse.csr_array(counts.astype(float))
+    parts = uneven(np.arange(120), n_nodes)
+    return Draw(model, [Documents.of(matrix[i]) for i in parts], Documents.of(matrix), topics)
+
+
+def same_topics_as_scikit_learn(draw: Draw) -> None:
+    """The same number of batch passes from the same start, both with documents solved tightly.
+
+    With a document prior of one the proportions have one optimum only, whatever they begin with.
+    """
+    from sklearn.decomposition import LatentDirichletAllocation as Theirs
+
+    model, documents = draw.model, draw.pooled
+    starts, terms, counts = documents.counts
+    matrix = sparse.csr_matrix((counts, terms, starts), shape=(documents.n_documents, 15))
+    q = model.start(documents, np.random.default_rng(3))
+    theirs = Theirs(
+        3,
+        doc_topic_prior=1.0,
+        topic_word_prior=0.5,
+        mean_change_tol=1e-9,
+        max_doc_update_iter=2000,
+        random_state=0,
+    )
+    theirs.partial_fit(matrix[:1])  # sets up what a fit needs
+    theirs.components_ = q.parameters()["concentration"].copy()
+    theirs.exp_dirichlet_component_ = np.exp(q.mean()[0])
+    for _ in range(20):
+        theirs._em_step(matrix, total_samples=120, batch_update=True)
+    tight = LatentDirichletAllocation(3, 15, np.ones(3), 0.5, 1e-9, 2000)
+    shard = Documents(Counts(starts, terms, counts))
+    for _ in range(20):
+        q = tight.posterior(tight.local_step(shard, q).statistics, q)
+    np.testing.assert_allclose(q.parameters()["concentration"], theirs.components_, rtol=1e-5)
+
+
+# -- chains ---------------------------------------------------------------------------------
+
+STEP = np.array([[0.9, 0.06, 0.04], [0.05, 0.85, 0.1], [0.05, 0.05, 0.9]])
+SYMBOLS = np.array([[0.85, 0.05, 0.05, 0.05], [0.05, 0.05, 0.05, 0.85], [0.05, 0.8, 0.1, 0.05]])
+
+
+def chain_states(rng: np.random.Generator, length: int, begin: int) -> np.ndarray:
+    states = [begin]
+    for _ in range(length - 1):
+        states.append(rng.choice(3, p=STEP[states[-1]]))
+    return np.array(states)
+
+
+def draw_chain(seed: int, n_nodes: int, kind: str, missing: float = 0.05, length: int = 16) -> Draw:
+    rng = np.random.default_rng(seed)
+    n = 24
+    # sorted by first state: nodes see sequences that begin differently
+    states = [chain_states(rng, length + 3 * (i % 4), (3 * i) // n) for i in range(n)]
+    ones, nines = np.full(3, 1.0), np.full((3, 3), 1.0)
+    emission: Any
+    if kind == "categorical":
+        emission = CategoricalEmission(np.full(4, 0.5))
+        values = [np.array([rng.choice(4, p=SYMBOLS[k]) for k in z]) for z in states]
+        values = [np.where(rng.random(len(v)) < missing, -1, v) for v in values]
+        truth = SYMBOLS
+    else:
+        prior = (np.zeros(2), 0.1, 3.0, np.eye(2) if kind == "gaussian" else np.ones(2))
+        family = GaussianEmission if kind == "gaussian" else DiagonalGaussianEmission
+        emission = family(*prior, 3.0 * np.eye(2))
+        values = [CENTRES[z] + 0.7 * rng.normal(size=(len(z), 2)) for z in states]
+        for v in values:
+            v[rng.random(len(v)) < missing] = np.nan
+            v[rng.random(v.shape) < missing] = np.nan
+        truth = CENTRES
+    model = HiddenMarkov(3, emission, ones, nines)
+
+    def shard(which: np.ndarray) -> Sequences:
+        chosen = [values[i] for i in which]
+        offsets = np.concatenate([[0], np.cumsum([len(v) for v in chosen])]).astype(np.int64)
+        rows = np.concatenate(chosen)
+        return Sequences(rows if kind == "categorical" else MixtureShard.of(rows), offsets)
+
+    parts = uneven(np.arange(n), n_nodes)
+    return Draw(model, [shard(p) for p in parts], shard(np.arange(n)), truth)
+
+
+def same_as_hmmlearn(kind: str) -> Callable[[Draw], None]:
+    """Same start and priors, same posterior and the same bound."""
+
+    def check(_: Draw) -> None:
+        from hmmlearn.vhmm import VariationalCategoricalHMM, VariationalGaussianHMM
+
+        draw = draw_chain(4, 1, kind, missing=0.0)
+        model = draw.model
+        start = infer(model, [draw.pooled], max_rounds=1, random_state=2).posterior
+        fit = infer(
+            model, [draw.pooled], start=start, tol=1e-10, acceleration=False, max_rounds=3000
+        )
+        categorical = kind == "categorical"
+        peer = VariationalCategoricalHMM if categorical else VariationalGaussianHMM
+        extra = {} if categorical else {"covariance_type": "full"}
+        theirs = peer(3, init_params="", n_iter=2000, tol=1e-12, **extra)
+        parameters = {name: start[name].parameters() for name in start}
+        theirs.startprob_prior_ = np.ones(3)
+        theirs.startprob_posterior_ = parameters["initial"]["concentration"]
+        theirs.transmat_prior_ = np.ones((3, 3))
+        theirs.transmat_posterior_ = parameters["transition"]["concentration"]
+        p = parameters["emission"]
+        if categorical:
+            rows = draw.pooled.observations[:, None]
+            theirs.n_features = 4
+            theirs.emissionprob_prior_ = np.full((3, 4), 0.5)
+            theirs.emissionprob_posterior_ = p["concentration"]
+        else:
+            rows = np.ascontiguousarray(draw.pooled.observations.groups[0].values.T)
+            theirs.n_features = 2
+            theirs.means_prior_, theirs.beta_prior_ = np.zeros((3, 2)), np.full(3, 0.1)
+            theirs.dof_prior_, theirs.scale_prior_ = np.full(3, 3.0), np.tile(np.eye(2), (3, 1, 1))
+            theirs.means_posterior_, theirs.beta_posterior_ = p["mean"], p["confidence"]
+            theirs.dof_posterior_ = p["dof"]
+            theirs.scale_posterior_ = np.linalg.inv(p["scale"])
+            theirs._covars_ = theirs.scale_posterior_ / p["dof"][:, None, None]
+        theirs.fit(rows, np.diff(draw.pooled.starts))
+        ours = {name: fit.posterior[name].parameters() for name in fit.posterior}
+        np.testing.assert_allclose(
+            ours["transition"]["concentration"], theirs.transmat_posterior_, rtol=1e-4, atol=1e-4
+        )
+        if categorical:
+            found, expected = ours["emission"]["concentration"], theirs.emissionprob_posterior_
+        else:
+            found, expected = ours["emission"]["mean"], theirs.means_posterior_
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+        # hmmlearn's Gaussian densities lack their (2 pi)^(-D/2)
+        dropped = 0.0 if categorical else -0.5 * rows.size * np.log(2 * np.pi)
+        assert np.isclose(fit.lower_bound, theirs.monitor_.history[-1] + dropped, rtol=1e-8)
+
+    return check
+
+
+def means_of(sample: dict[str, Any]) -> np.ndarray:
+    return sample["components"][0]
+
+
+def samples_of(fit: Inference, case: Case, n: int, seed: int = 0) -> np.ndarray:
+    """The quantity for draws of q(global)."""
+    return case.quantity(fit.posterior.sample(np.random.default_rng(seed), n))
+
+
+#: one line enrols a model (or a variant of it, after a slash) in the laws
+CASES: dict[str, Case] = {
+    "PoissonGamma": Case(draw_counts, lambda s: s, exact_counts, accuracy=0.5, data_sets=100),
+    "LinearRegression": Case(draw_linear, lambda s: s[0], exact_linear, data_sets=100),
+    "LogisticRegression": Case(
+        draw_logistic, lambda s: s, climbed_logistic, coverage=(0.8, 0.96), data_sets=100
+    ),
+    "GaussianMixture": Case(draw_mixture, means_of, same_as_scikit_learn, True),
+    "GaussianMixture/missing": Case(
+        lambda s, n: draw_mixture(s, n, missing=0.15),
+        means_of,
+        same_as_scikit_learn,
+        True,
+        coverage=(0.78, 0.96),
+    ),
+    "DiagonalGaussianMixture": Case(
+        lambda s, n: draw_mixture(s, n, missing=0.1, full=False),
+        lambda s: s["components"][0][..., 0],
+        same_as_scikit_learn,
+        True,
+    ),
+    "LatentDirichletAllocation": Case(
+        draw_topics,
+        lambda s: s,
+        same_topics_as_scikit_learn,
+        True,
+        accuracy=0.03,
+        coverage=(0.75, 0.97),
+    ),
+    "HiddenMarkov/gaussian": Case(
+        lambda s, n: draw_chain(s, n, "gaussian"),
+        lambda s: s["emission"][0],
+        same_as_hmmlearn("gaussian"),
+        True,
+        coverage=(0.8, 0.96),
+    ),
+    "HiddenMarkov/diagonal": Case(
+        lambda s, n: draw_chain(s, n, "diagonal"),
+        lambda s: s["emission"][0][..., 0],
+        same_as_hmmlearn("gaussian"),
+        True,
+        coverage=(0.8, 0.96),
+    ),
+    "HiddenMarkov/categorical": Case(
+        lambda s, n: draw_chain(s, n, "categorical", length=30),
+        lambda s: s["emission"],
+        same_as_hmmlearn("categorical"),
+        True,
+        accuracy=0.12,
+        coverage=(0.6, 0.97),
+    ),
+}
