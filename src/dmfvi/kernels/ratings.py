@@ -1,0 +1,340 @@
+"""The two passes of a sweep over ratings, and what surrounds them; the compiled code is in ``_ratings_numba``.
+
+A rating of row n (a user, say) and column d (an item) is x_nd = f_d . v_n + s_d + bias_n + noise. Both
+sides have the same shape, so one record serves both: for each column, times its weight,
+
+    E ff' packed | E f, 1 | E[s f], E s | E s^2        M(M+1)/2 + 2(M+1) + 1 numbers, single precision
+
+A row's posterior needs the sum of its columns' records (A and part of L) and the sum of
+rating x (f, 1): A = sum E (f,1)(f,1)', L = sum x E(f,1) - E s(f,1), q = sum E (x - s)^2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmfvi._numeric import FloatArray
+
+#: rows are shared out in so many parts whatever the number of threads: sums never depend on it
+N_CHUNKS = 64
+#: a row costs about as much as so many ratings (two small systems to solve)
+ROW_COST = 60
+#: rows that a chunk should have, so that few lanes stand idle
+LEAST_ROWS = 32
+GRAIN = 8
+
+
+@dataclass(frozen=True)
+class RecordLayout:
+    """How the record of a row with M factors and a bias is laid out."""
+
+    n_factors: int
+
+    @property
+    def width(self) -> int:
+        """K = M + 1: factors and bias."""
+        return self.n_factors + 1
+
+    @property
+    def triangle(self) -> int:
+        """K(K+1)/2."""
+        return self.width * (self.width + 1) // 2
+
+    @property
+    def sums(self) -> int:
+        """Numbers per row that the item pass gives: A packed (factors first, then bias) and L."""
+        return self.triangle + self.width
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """Grains that the rating does not multiply."""
+        return (0,) * ((self.triangle - self.width) // GRAIN)
+
+    @property
+    def rest(self) -> tuple[int, ...]:
+        """The other grains."""
+        return (0,) * (self.size // GRAIN - len(self.lead))
+
+    @property
+    def size(self) -> int:
+        """Length of a record, a multiple of two grains."""
+        return -(-(self.sums + 1) // (2 * GRAIN)) * 2 * GRAIN
+
+
+class RatingRows(NamedTuple):
+    """Ratings row by row; a rating is offset + step x code."""
+
+    indptr: NDArray[np.int64]
+    columns: NDArray[Any]
+    codes: NDArray[Any]
+    offset: float
+    step: float
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.indptr) - 1
+
+    @property
+    def n_ratings(self) -> int:
+        """Number of ratings."""
+        return len(self.columns)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Ratings in each row."""
+        return np.diff(self.indptr)
+
+    def values(self) -> FloatArray:
+        """The ratings themselves."""
+        return np.asarray(self.offset + self.step * self.codes.astype(np.float64))
+
+    def in_units(self, shift: float, scale: float) -> RatingRows:
+        """Ratings as (x - shift) / scale."""
+        return self._replace(offset=(self.offset - shift) / scale, step=self.step / scale)
+
+    def slice(self, begin: int, end: int) -> RatingRows:
+        """Rows begin..end, without a copy of the ratings."""
+        low, high = int(self.indptr[begin]), int(self.indptr[end])
+        return self._replace(
+            indptr=self.indptr[begin : end + 1] - low,
+            columns=self.columns[low:high],
+            codes=self.codes[low:high],
+        )
+
+    def transposed(self, n_columns: int) -> RatingRows:
+        """The same ratings by column."""
+        from dmfvi.kernels._ratings_numba import transpose_rows
+
+        indptr = np.empty(n_columns + 1, dtype=np.int64)
+        rows = np.empty(self.n_ratings, dtype=index_type(self.n_rows))
+        codes = np.empty_like(self.codes)
+        transpose_rows(self.indptr, self.columns, self.codes, n_columns, indptr, rows, codes)
+        return self._replace(indptr=indptr, columns=rows, codes=codes)
+
+
+def index_type(size: int) -> type[np.unsignedinteger[Any]] | type[np.signedinteger[Any]]:
+    """The shortest integer that can number so many rows."""
+    return np.uint16 if size <= 2**16 else np.int32
+
+
+def grouped(
+    rows: NDArray[Any],
+    columns: NDArray[Any],
+    codes: NDArray[Any],
+    n_rows: int,
+    n_columns: int,
+    offset: float,
+    step: float,
+) -> RatingRows:
+    """Triples row by row, in one counting sort."""
+    from dmfvi.kernels._ratings_numba import group_rows
+
+    indptr = np.empty(n_rows + 1, dtype=np.int64)
+    out_columns = np.empty(len(columns), dtype=index_type(n_columns))
+    out_codes = np.empty_like(codes)
+    group_rows(rows, columns, codes, n_rows, indptr, out_columns, out_codes)
+    return RatingRows(indptr, out_columns, out_codes, offset, step)
+
+
+class RowPosteriors(NamedTuple):
+    """Means (n, K), packed covariances (n, K(K+1)/2), log-determinants of precisions, records."""
+
+    mean: FloatArray
+    covariance: FloatArray
+    log_precision: FloatArray
+    records: NDArray[np.float32]
+
+
+class NoisePrior(NamedTuple):
+    """Gamma(shape, rate) of each row's noise precision; ``steps`` = 0: certainly shape/rate."""
+
+    shape: float
+    rate: float
+    steps: int
+
+
+class UserPass(NamedTuple):
+    """What the user pass gives: posteriors as far as they were asked for, and sums over users."""
+
+    records: NDArray[np.float32]
+    mean: FloatArray
+    covariance: NDArray[np.float32]  # empty unless asked for
+    noise: FloatArray  # (n, 2) shape and rate; empty unless asked for
+    second: FloatArray  # sum E vv', packed
+    residual: float
+    weight: float  # sum E g
+    log_weight: float  # sum E log g
+    bound: float
+
+
+def row_chunks(indptr: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows in parts of about equal cost."""
+    n = len(indptr) - 1
+    cost = indptr + ROW_COST * np.arange(n + 1)
+    parts = max(1, min(N_CHUNKS, n // LEAST_ROWS))
+    inner = np.searchsorted(cost, cost[-1] * np.arange(1, parts) / parts)
+    return np.unique(np.concatenate([[0], inner, [n]])).astype(np.int64)
+
+
+def user_pass(
+    rows: RatingRows,
+    item_records: NDArray[np.float32],
+    prior_mean: FloatArray,
+    prior_precision: FloatArray,
+    noise: NoisePrior,
+    layout: RecordLayout,
+    keep: bool = False,
+) -> UserPass:
+    """q(z, b) and q(g) of every user; ``keep`` gives covariances and noise, else records."""
+    from dmfvi.kernels._ratings_numba import sweep_users
+
+    n, width = prior_mean.shape
+    records = np.zeros((0 if keep else n, layout.size), dtype=np.float32)
+    mean = np.empty((n, width))
+    covariance = np.empty((n if keep else 0, layout.triangle), dtype=np.float32)
+    noise_out = np.empty((n if keep else 0, 2))
+    chunks = row_chunks(rows.indptr)
+    sums = np.empty((len(chunks) - 1, layout.triangle + 4))
+    sign, log_det = np.linalg.slogdet(prior_precision)
+    assert sign > 0
+    sweep_users(
+        rows.indptr,
+        rows.columns,
+        rows.codes,
+        rows.offset,
+        rows.step,
+        item_records,
+        layout.lead,
+        layout.rest,
+        np.ascontiguousarray(prior_mean),
+        np.ascontiguousarray(prior_precision),
+        float(log_det),
+        float(noise.shape),
+        float(noise.rate),
+        noise.steps,
+        chunks,
+        records,
+        mean,
+        covariance,
+        noise_out,
+        sums,
+    )
+    total = sums.sum(0)
+    residual, weight, log_weight, bound = (float(v) for v in total[-4:])
+    return UserPass(
+        records, mean, covariance, noise_out, total[:-4], residual, weight, log_weight, bound
+    )
+
+
+def item_pass(
+    rows: RatingRows, user_records: NDArray[np.float32], layout: RecordLayout
+) -> FloatArray:
+    """For each item A packed and L, (n_items, K(K+1)/2 + K), weighted by the users' precisions."""
+    from dmfvi.kernels._ratings_numba import sum_ratings
+
+    out = np.zeros((rows.n_rows, layout.sums))
+    parts = max(1, min(N_CHUNKS, rows.n_ratings // 1024))
+    cuts = (rows.n_ratings * np.arange(parts + 1)) // parts
+    carried = np.empty((parts, layout.sums))
+    sum_ratings(
+        rows.indptr,
+        rows.columns,
+        rows.codes,
+        rows.offset,
+        rows.step,
+        user_records,
+        layout.lead,
+        layout.rest,
+        cuts,
+        out,
+        carried,
+    )
+    begun = np.searchsorted(rows.indptr, cuts[:-1], side="right") - 1
+    for part, row in enumerate(begun):  # rows that were cut
+        if row < rows.n_rows and rows.indptr[row] < cuts[part]:
+            out[row] += carried[part]
+    return out
+
+
+def solve_items(
+    sums: FloatArray, prior_mean: FloatArray, prior_precision: FloatArray, layout: RecordLayout
+) -> RowPosteriors:
+    """q(w, c) of every item: Lambda = P + A, Lambda m = P mu + L."""
+    from dmfvi.kernels._ratings_numba import solve_rows
+
+    n, width = prior_mean.shape
+    mean = np.empty((n, width))
+    covariance = np.empty((n, layout.triangle))
+    log_precision = np.empty(n)
+    records = np.zeros((n, layout.size), dtype=np.float32)
+    solve_rows(
+        np.ascontiguousarray(sums),
+        np.ascontiguousarray(prior_mean),
+        np.ascontiguousarray(prior_precision),
+        mean,
+        covariance,
+        log_precision,
+        records,
+    )
+    return RowPosteriors(mean, covariance, log_precision, records)
+
+
+def records_of(mean: FloatArray, covariance: FloatArray, layout: RecordLayout) -> Any:
+    """Records of weight 1 for given posteriors."""
+    s = layout.n_factors
+    first, second = np.triu_indices(layout.width)
+    moments = covariance + mean[:, first] * mean[:, second]
+    free = (first < s) & (second < s)
+    bias = (second == s) & (first < s)
+    parts = [moments[:, free], mean[:, :s], np.ones((len(mean), 1)), moments[:, bias]]
+    parts += [mean[:, s:], moments[:, -1:]]
+    records = np.zeros((len(mean), layout.size), dtype=np.float32)
+    filled = np.concatenate(parts, axis=1)
+    records[:, : filled.shape[1]] = filled
+    return records
+
+
+def neighbour_sums(rows: RatingRows, table: FloatArray) -> FloatArray:
+    """For each row the sum of the table's rows that it has rated."""
+    from dmfvi.kernels._ratings_numba import sum_table_rows
+
+    out = np.empty((rows.n_rows, table.shape[1]))
+    sum_table_rows(
+        rows.indptr, rows.columns, np.ascontiguousarray(table), row_chunks(rows.indptr), out
+    )
+    return out
+
+
+class SideBeliefs(NamedTuple):
+    """Means (n, K), packed covariances and, for users, the variance of the noise."""
+
+    mean: NDArray[Any]
+    covariance: NDArray[Any]
+    noise: FloatArray | None = None
+
+
+def predict(
+    users: NDArray[np.int64], items: NDArray[np.int64], of_users: SideBeliefs, of_items: SideBeliefs
+) -> tuple[FloatArray, FloatArray]:
+    """Predictive means and variances of the pairs, in the fit's units."""
+    from dmfvi.kernels._ratings_numba import predict_pairs
+
+    assert of_users.noise is not None
+    mean, variance = np.empty(len(users)), np.empty(len(users))
+    predict_pairs(
+        np.ascontiguousarray(users),
+        np.ascontiguousarray(items),
+        of_users.mean,
+        of_users.covariance,
+        of_users.noise,
+        of_items.mean,
+        of_items.covariance,
+        mean,
+        variance,
+    )
+    return mean, variance
