@@ -5,10 +5,19 @@ posterior that one machine holding all the data would have computed.
 """
 
 from dmfvi.engines.links import Links
-from dmfvi.estimators import PPCA, BayesianPCA
+from dmfvi.estimators import PPCA, BayesianPCA, RatingFactorization
 from dmfvi.models.pca_belief import GammaPrior, PcaPrior
 from dmfvi.network import Network
 
 __version__ = "0.1.0"
 
-__all__ = ["PPCA", "BayesianPCA", "GammaPrior", "Links", "Network", "PcaPrior", "__version__"]
+__all__ = [
+    "PPCA",
+    "BayesianPCA",
+    "GammaPrior",
+    "Links",
+    "Network",
+    "PcaPrior",
+    "RatingFactorization",
+    "__version__",
+]

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 
-from dmfvi._numeric import FloatArray
 from dmfvi.agreement import Meeting
 from dmfvi.consensus import ConsensusRule, Place
 from dmfvi.engines.local import LocalEngine, RoundRecord, Run
@@ -169,9 +168,7 @@ def fit_ratings(
         return stop or run.sweeps >= settings.max_sweeps
 
     per_sweep = max(1, rule.rounds_per_sweep(Place.of(network, 0)))
-    ended: Run = engine.run(
-        job, network, shards, run.beliefs, 20 * left * per_sweep + 100, watch
-    )
+    ended: Run = engine.run(job, network, shards, run.beliefs, 20 * left * per_sweep + 100, watch)
     run.beliefs, run.converged = list(ended.beliefs), ended.converged
     return run
 
@@ -179,5 +176,4 @@ def fit_ratings(
 def _shard(block: tuple[RatingRows, RatingRows], start: RatingStart) -> RatingShard:
     units = start.units
     by_user, by_item = (rows.in_units(units.mean, units.scale) for rows in block)
-    return RatingShard(by_user, by_item, user_features(by_user, units, start.choice))
-
+    return RatingShard(by_user, user_features(by_user, units, start.choice), by_item)

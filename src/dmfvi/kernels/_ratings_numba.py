@@ -94,7 +94,7 @@ def _systems(width):
 
 
 @njit(fastmath=True, error_model="numpy")
-def _solve(systems):
+def _solve(systems):  # noqa: PLR0912
     """Covariance, mean and log-determinant of LANES systems; the precision is overwritten."""
     precision, inverse, covariance, right, mean, log_det = systems
     k = right.shape[0]
@@ -205,7 +205,7 @@ def sum_ratings(indptr, columns, codes, offset, step, records, lead, rest, cuts,
 @njit
 def _width_of(size):
     """K from K(K+1)/2 + K."""
-    return int(round((math.sqrt(9.0 + 8.0 * size) - 3.0) / 2.0))
+    return round((math.sqrt(9.0 + 8.0 * size) - 3.0) / 2.0)
 
 
 @njit(parallel=True, cache=True, fastmath=True, error_model="numpy")
@@ -272,7 +272,7 @@ def sweep_users(  # noqa: PLR0912, PLR0915
     ``noise_steps`` = 0 keeps every g at shape/rate. ``records`` and ``covariance_out`` are written where
     they have rows. ``sums`` of a chunk: E vv' packed, squared error, E g, E log g, bound.
     """
-    n, width = prior_mean.shape
+    width = prior_mean.shape[1]
     s = width - 1
     first = s * (s + 1) // 2
     linear = first + width
@@ -379,7 +379,8 @@ def sweep_users(  # noqa: PLR0912, PLR0915
                         )
                         spread[lane] += double * (
                             cov[i, j, lane]
-                            + (centre[i, lane] - prior[i, lane]) * (centre[j, lane] - prior[j, lane])
+                            + (centre[i, lane] - prior[i, lane])
+                            * (centre[j, lane] - prior[j, lane])
                         )
                     at += 1
             for lane in range(count):
@@ -421,22 +422,6 @@ def sweep_users(  # noqa: PLR0912, PLR0915
                 part[p] += moments[p, lane]
 
 
-@njit(parallel=True, cache=True, fastmath=True)
-def sum_table_rows(indptr, columns, table, chunks, out):
-    """out[n] = sum of table[columns] over row n, whatever the ratings."""
-    width = table.shape[1]
-    for c in prange(len(chunks) - 1):
-        total = np.empty(width)
-        for row in range(chunks[c], chunks[c + 1]):
-            total[:] = 0.0
-            for e in range(indptr[row], indptr[row + 1]):
-                near = table[columns[e]]
-                for p in range(width):
-                    total[p] += near[p]
-            for p in range(width):
-                out[row, p] = total[p]
-
-
 @njit(parallel=True, cache=True, fastmath=True, error_model="numpy")
 def predict_pairs(
     users, items, user_mean, user_cov, user_noise, item_mean, item_cov, centre, variance
@@ -462,36 +447,3 @@ def predict_pairs(
             at += 1
         centre[n] = mean
         variance[n] = spread + cz[at] + cw[at]
-
-
-@njit(cache=True)
-def group_rows(rows, columns, codes, n_rows, indptr, out_columns, out_codes):
-    """Counting sort of triples by row, stable; ``indptr`` has n_rows + 1 places."""
-    indptr[:] = 0
-    for e in range(len(rows)):
-        indptr[rows[e] + 1] += 1
-    for n in range(n_rows):
-        indptr[n + 1] += indptr[n]
-    place = indptr[:-1].copy()
-    for e in range(len(rows)):
-        at = place[rows[e]]
-        place[rows[e]] = at + 1
-        out_columns[at] = columns[e]
-        out_codes[at] = codes[e]
-
-
-@njit(cache=True)
-def transpose_rows(indptr, columns, codes, n_columns, out_indptr, out_columns, out_codes):
-    """The same ratings by column, rows ascending."""
-    out_indptr[:] = 0
-    for e in range(len(columns)):
-        out_indptr[columns[e] + 1] += 1
-    for n in range(n_columns):
-        out_indptr[n + 1] += out_indptr[n]
-    place = out_indptr[:-1].copy()
-    for row in range(len(indptr) - 1):
-        for e in range(indptr[row], indptr[row + 1]):
-            at = place[columns[e]]
-            place[columns[e]] = at + 1
-            out_columns[at] = row
-            out_codes[at] = codes[e]

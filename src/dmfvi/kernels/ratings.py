@@ -1,4 +1,4 @@
-"""The two passes of a sweep over ratings, and what surrounds them; the compiled code is in ``_ratings_numba``.
+"""The two passes of a sweep over ratings, and what surrounds them; the compiled code is in ``_ratings_numba`` and ``_rating_rows_numba``.
 
 A rating of row n (a user, say) and column d (an item) is x_nd = f_d . v_n + s_d + bias_n + noise. Both
 sides have the same shape, so one record serves both: for each column, times its weight,
@@ -106,9 +106,16 @@ class RatingRows(NamedTuple):
             codes=self.codes[low:high],
         )
 
+    def take(self, chosen: NDArray[np.int64]) -> RatingRows:
+        """A copy of some rows."""
+        counts = self.counts[chosen]
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        where = np.repeat(self.indptr[chosen] - indptr[:-1], counts) + np.arange(indptr[-1])
+        return self._replace(indptr=indptr, columns=self.columns[where], codes=self.codes[where])
+
     def transposed(self, n_columns: int) -> RatingRows:
         """The same ratings by column."""
-        from dmfvi.kernels._ratings_numba import transpose_rows
+        from dmfvi.kernels._rating_rows_numba import transpose_rows
 
         indptr = np.empty(n_columns + 1, dtype=np.int64)
         rows = np.empty(self.n_ratings, dtype=index_type(self.n_rows))
@@ -132,7 +139,7 @@ def grouped(
     step: float,
 ) -> RatingRows:
     """Triples row by row, in one counting sort."""
-    from dmfvi.kernels._ratings_numba import group_rows
+    from dmfvi.kernels._rating_rows_numba import group_rows
 
     indptr = np.empty(n_rows + 1, dtype=np.int64)
     out_columns = np.empty(len(columns), dtype=index_type(n_columns))
@@ -301,7 +308,7 @@ def records_of(mean: FloatArray, covariance: FloatArray, layout: RecordLayout) -
 
 def neighbour_sums(rows: RatingRows, table: FloatArray) -> FloatArray:
     """For each row the sum of the table's rows that it has rated."""
-    from dmfvi.kernels._ratings_numba import sum_table_rows
+    from dmfvi.kernels._rating_rows_numba import sum_table_rows
 
     out = np.empty((rows.n_rows, table.shape[1]))
     sum_table_rows(

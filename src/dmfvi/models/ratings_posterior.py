@@ -22,7 +22,7 @@ from dmfvi.kernels.ratings import (
 )
 from dmfvi.models.ratings import RatingModel
 from dmfvi.models.ratings_belief import RatingBelief, SidePrior, canonical
-from dmfvi.models.ratings_shard import RatingShard
+from dmfvi.models.ratings_shard import RatedUsers
 from dmfvi.models.ratings_start import ChoiceBasis, RatingUnits, item_features, user_features
 
 UNKNOWN = -1
@@ -37,7 +37,7 @@ class UserPosteriors:
     noise: FloatArray
 
     @classmethod
-    def of(cls, shard: RatingShard, belief: RatingBelief, model: RatingModel) -> UserPosteriors:
+    def of(cls, shard: RatedUsers, belief: RatingBelief, model: RatingModel) -> UserPosteriors:
         """One node's users, by its belief in canonical coordinates."""
         users = shard.update_users(canonical(belief), model.noise_steps, model.layout, keep=True)
         return cls(users.mean.astype(np.float32), users.covariance, users.noise)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmfvi._numeric import FloatArray
 from dmfvi.kernels.ratings import RatingRows, RecordLayout, UserPass, item_pass, user_pass
@@ -13,17 +14,11 @@ from dmfvi.models.ratings_belief import RatingBelief
 
 
 @dataclass(frozen=True)
-class RatingShard:
+class RatedUsers:
     """Users with at least one rating each, in the fit's units."""
 
     by_user: RatingRows
-    by_item: RatingRows
     features: FloatArray  # (n_users, F), what the users' prior means depend on
-
-    @cached_property
-    def gram(self) -> FloatArray:
-        """F'F."""
-        return np.asarray(self.features.T @ self.features)
 
     def update_users(
         self, belief: RatingBelief, noise_steps: int, layout: RecordLayout, keep: bool = False
@@ -39,6 +34,22 @@ class RatingShard:
             layout,
             keep,
         )
+
+    def some(self, chosen: NDArray[np.int64]) -> RatedUsers:
+        """A few of the users, their ratings copied."""
+        return RatedUsers(self.by_user.take(chosen), self.features[chosen])
+
+
+@dataclass(frozen=True)
+class RatingShard(RatedUsers):
+    """A node's users, with the same ratings by item."""
+
+    by_item: RatingRows
+
+    @cached_property
+    def gram(self) -> FloatArray:
+        """F'F."""
+        return np.asarray(self.features.T @ self.features)
 
     def item_sums(self, users: UserPass, layout: RecordLayout) -> FloatArray:
         """What this node's ratings say of every item."""

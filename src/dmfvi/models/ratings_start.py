@@ -16,7 +16,7 @@ from dmfvi._numeric import FloatArray
 from dmfvi.kernels.ratings import RatingRows, neighbour_sums
 
 #: more columns than are kept, and iterations, of the subspace iteration
-OVERSAMPLING, ITERATIONS = 6, 3
+OVERSAMPLING, ITERATIONS = 7, 6
 #: exponents of the numbers of ratings of users and items
 USER_POWER, ITEM_POWER = -0.5, -0.25
 #: a coordinate weaker than this part of the strongest says nothing
@@ -55,9 +55,7 @@ class RatingUnits:
     @property
     def item_weights(self) -> FloatArray:
         """n_i^(-1/4), zero for items that nobody has rated."""
-        return np.where(
-            self.item_counts > 0, np.maximum(self.item_counts, 1.0) ** ITEM_POWER, 0.0
-        )
+        return np.where(self.item_counts > 0, np.maximum(self.item_counts, 1.0) ** ITEM_POWER, 0.0)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """What one node tells the others about its ratings, as one flat vector.
 
-    items      for each item A packed and L: D x (K(K+1)/2 + K), 104 numbers an item at rank 12
-    second     sum E vv' over users, K(K+1)/2
-    cross      sum E v f', K x F
-    gram       sum ff', F(F+1)/2
-    scalars    users, ratings, squared error, sum E g, sum E log g, bound
+items      for each item A packed and L: D x (K(K+1)/2 + K), 104 numbers an item at rank 12
+second     sum E vv' over users, K(K+1)/2
+cross      sum E v f', K x F
+gram       sum ff', F(F+1)/2
+scalars    users, ratings, squared error, sum E g, sum E log g, bound
 """
 
 from __future__ import annotations
