@@ -19,6 +19,7 @@ from dmfvi import __version__
 from dmfvi.datasets.tables import Table, read_table
 from dmfvi.estimators import BayesianPCA
 from dmfvi.network import Network
+from dmfvi.ratings.cli import app as ratings_app
 from dmfvi.storage import SavedPosterior, load_posterior, save_posterior
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Exact decentralized variational inference: every node ends with the pooled posterior.",
 )
+app.add_typer(ratings_app, name="ratings")
 console = Console()
 
 

@@ -56,7 +56,9 @@ class RatingFactorization(RatingPredictor):
         Stop earlier, when the items' posterior changes by less from sweep to sweep; None: never.
     rating_scale : (low, high) or None
         Predictions are clipped to it and ratings outside are refused; None: as the data have it.
-    consensus : {"bregman-admm", "statistics-tracking", "all-reduce"} or ConsensusRule
+    consensus : {"statistics-tracking", "bregman-admm", "all-reduce"} or ConsensusRule
+        How the nodes agree on sums. The first needs half of Bregman ADMM's memory, which counts when a
+        message has millions of numbers; both give the same answer.
     random_state : seed of the start
     verbose : int, 1 shows progress
 
@@ -96,7 +98,7 @@ class RatingFactorization(RatingPredictor):
         max_sweeps: int = 20,
         tol: float | None = None,
         rating_scale: tuple[float, float] | None = None,
-        consensus: str | ConsensusRule = "bregman-admm",
+        consensus: str | ConsensusRule = "statistics-tracking",
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:

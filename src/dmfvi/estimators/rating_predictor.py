@@ -58,11 +58,14 @@ class RatingPredictor(BaseEstimator):
         return (clipped, np.sqrt(variance)) if return_std else clipped
 
     def predict_interval(
-        self, users: ArrayLike, items: ArrayLike, level: float = 0.9
+        self, users: ArrayLike, items: ArrayLike, level: float = 0.9, *, quiet: bool = False
     ) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper ends between which a new rating lies with probability ``level``."""
+        """Lower and upper ends between which a new rating lies with probability ``level``.
+
+        ``quiet`` leaves out the warning of unknown users and items.
+        """
         _check_level(level)
-        mean, variance = self._predict(users, items)
+        mean, variance = self._predict(users, items, quiet)
         half = norm.ppf(0.5 + 0.5 * level) * np.sqrt(variance)
         low, high = self.rating_scale_
         return np.clip(mean - half, low, high), np.clip(mean + half, low, high)
