@@ -3,7 +3,8 @@
 Small systems are solved ``LANES`` at a time with the lane as the innermost index, so that one
 instruction serves all of them. ``lead`` and ``rest`` are tuples whose lengths, in grains of
 ``GRAIN`` numbers, say how a record is laid out: a tuple's length is known when the code is compiled,
-and sums over a known number of terms are twice as fast.
+and sums over a known number of terms are twice as fast. Parallel functions only hand out chunks:
+long bodies under ``prange`` take long to compile.
 """
 # mypy: ignore-errors
 
@@ -174,52 +175,72 @@ def _write_record(record, weight, covariance, mean, lane):
     record[at + 1] = weight * (covariance[s, s, lane] + mean[s, lane] * mean[s, lane])
 
 
+@njit(fastmath=True, error_model="numpy")
+def _sum_chunk(
+    begin, end, indptr, columns, codes, offset, step, records, n_factors, lead, rest, out, carried
+):
+    width = n_factors + 1
+    first = n_factors * width // 2
+    linear = first + width
+    work = _workspace(records.shape[1])
+    total, scaled = work[2], work[3]
+    row = np.searchsorted(indptr, begin, side="right") - 1
+    while row < len(indptr) - 1 and indptr[row] < end:
+        low, high = max(begin, indptr[row]), min(end, indptr[row + 1])
+        if high > low:
+            squares = _add_ratings(
+                records, columns, codes, low, high, offset, step, linear - 1, lead, rest, work
+            )
+            place = carried if indptr[row] < begin else out[row]
+            for p in range(linear):
+                place[p] = total[p]
+            for p in range(width):
+                place[linear + p] = scaled[first + p] - total[linear + p]
+            place[linear + width] = (
+                squares - 2.0 * scaled[linear + width - 1] + total[linear + width]
+            )
+        row += 1
+
+
 @njit(parallel=True, cache=True, fastmath=True, error_model="numpy")
-def sum_ratings(indptr, columns, codes, offset, step, records, lead, rest, cuts, out, carried):
-    """Item pass: packed second moments and linear terms of each row's raters.
+def sum_ratings(
+    indptr, columns, codes, offset, step, records, n_factors, lead, rest, cuts, out, carried
+):
+    """Both passes: for each row A packed, L and q over its ratings.
 
     Chunk c sums the ratings cuts[c]..cuts[c+1]; of a row that began in an earlier chunk the sums go
     to ``carried[c]``, so that a long row can be shared out.
     """
-    linear = out.shape[1] - _width_of(out.shape[1])
-    width = out.shape[1] - linear
     for c in prange(len(cuts) - 1):
-        work = _workspace(records.shape[1])
-        begin, end = cuts[c], cuts[c + 1]
-        carried[c, :] = 0.0
-        row = np.searchsorted(indptr, begin, side="right") - 1
-        while row < len(indptr) - 1 and indptr[row] < end:
-            low, high = max(begin, indptr[row]), min(end, indptr[row + 1])
-            if high > low:
-                _add_ratings(
-                    records, columns, codes, low, high, offset, step, linear - 1, lead, rest, work
-                )
-                place = carried[c] if indptr[row] < begin else out[row]
-                for p in range(linear):
-                    place[p] = work[2][p]
-                for p in range(width):
-                    place[linear + p] = work[3][linear - width + p] - work[2][linear + p]
-            row += 1
+        _sum_chunk(
+            cuts[c],
+            cuts[c + 1],
+            indptr,
+            columns,
+            codes,
+            offset,
+            step,
+            records,
+            n_factors,
+            lead,
+            rest,
+            out,
+            carried[c],
+        )
 
 
-@njit
-def _width_of(size):
-    """K from K(K+1)/2 + K."""
-    return round((math.sqrt(9.0 + 8.0 * size) - 3.0) / 2.0)
-
-
-@njit(parallel=True, cache=True, fastmath=True, error_model="numpy")
-def solve_rows(sums, prior_mean, prior_precision, mean, covariance, log_det, records):
-    """Item posteriors from their sums: Lambda = P + A, Lambda m = P mu + L; and their records."""
-    n, width = prior_mean.shape
+@njit(fastmath=True, error_model="numpy")
+def _solve_items_chunk(
+    begin, end, sums, prior_mean, prior_precision, mean, covariance, log_det, records
+):
+    width = prior_mean.shape[1]
     s = width - 1
-    linear = sums.shape[1] - width
-    for group in prange((n + LANES - 1) // LANES):
-        systems = _systems(width)
-        precision, _, cov, right, centre, logs = systems
-        begin = group * LANES
+    linear = width * (width + 1) // 2
+    systems = _systems(width)
+    precision, _, cov, right, centre, logs = systems
+    for start in range(begin, end, LANES):
         for lane in range(LANES):
-            row = min(begin + lane, n - 1)
+            row = min(start + lane, end - 1)
             at = 0
             for i in range(s):
                 for j in range(i, s):
@@ -232,8 +253,8 @@ def solve_rows(sums, prior_mean, prior_precision, mean, covariance, log_det, rec
                     value += prior_precision[i, j] * prior_mean[row, j]
                 right[i, lane] = value
         _solve(systems)
-        for lane in range(min(LANES, n - begin)):
-            row = begin + lane
+        for lane in range(min(LANES, end - start)):
+            row = start + lane
             log_det[row] = logs[lane]
             at = 0
             for i in range(width):
@@ -245,181 +266,193 @@ def solve_rows(sums, prior_mean, prior_precision, mean, covariance, log_det, rec
 
 
 @njit(parallel=True, cache=True, fastmath=True, error_model="numpy")
-def sweep_users(  # noqa: PLR0912, PLR0915
-    indptr,
-    columns,
-    codes,
-    offset,
-    step,
-    item_records,
-    lead,
-    rest,
-    prior_mean,
-    prior_precision,
-    prior_log_det,
-    noise_shape,
-    noise_rate,
-    noise_steps,
-    chunks,
-    records,
-    mean_out,
-    covariance_out,
-    noise_out,
-    sums,
-):
-    """User pass: each user's q(z, b) and q(g), and sums over users.
-
-    ``noise_steps`` = 0 keeps every g at shape/rate. ``records`` and ``covariance_out`` are written where
-    they have rows. ``sums`` of a chunk: E vv' packed, squared error, E g, E log g, bound.
-    """
-    width = prior_mean.shape[1]
-    s = width - 1
-    first = s * (s + 1) // 2
-    linear = first + width
-    packed = width * (width + 1) // 2
-    log_2pi = math.log(2.0 * math.pi)
+def solve_item_rows(sums, prior_mean, prior_precision, chunks, mean, covariance, log_det, records):
+    """Item posteriors from their sums: Lambda = P + A, Lambda m = P mu + L; and their records."""
     for c in prange(len(chunks) - 1):
-        work = _workspace(item_records.shape[1])
-        total, scaled = work[2], work[3]
-        data = np.zeros((linear, LANES))
-        right_data = np.zeros((width, LANES))
-        square = np.zeros(LANES)
-        prior = np.zeros((width, LANES))
-        counts = np.zeros(LANES)
-        systems = _systems(width)
-        precision, _, cov, right, centre, logs = systems
-        weight = np.empty(LANES)
-        rate = np.empty(LANES)
-        residual = np.empty(LANES)
-        spread = np.empty(LANES)
-        live = np.zeros(LANES)
-        moments = np.zeros((packed, LANES))
-        part = sums[c]
-        part[:] = 0.0
-        for begin in range(chunks[c], chunks[c + 1], LANES):
-            count = min(LANES, chunks[c + 1] - begin)
+        _solve_items_chunk(
+            chunks[c],
+            chunks[c + 1],
+            sums,
+            prior_mean,
+            prior_precision,
+            mean,
+            covariance,
+            log_det,
+            records,
+        )
+
+
+@njit(fastmath=True, error_model="numpy")
+def _posterior_step(  # noqa: PLR0912
+    data, right_data, square, weight, prior_precision, prior, systems, residual
+):
+    """q(v) of LANES users given their noise weights, and the expected squared error under it."""
+    precision, _, cov, right, centre, _ = systems
+    width = right.shape[0]
+    s = width - 1
+    at = 0
+    for i in range(s):
+        for j in range(i, s):
             for lane in range(LANES):
-                weight[lane] = noise_shape / noise_rate
-                rate[lane] = noise_rate
-                live[lane] = 1.0 if lane < count else 0.0
-            for lane in range(count):
-                user = begin + lane
-                low, high = indptr[user], indptr[user + 1]
-                squares = _add_ratings(
-                    item_records,
-                    columns,
-                    codes,
-                    low,
-                    high,
-                    offset,
-                    step,
-                    linear - 1,
-                    lead,
-                    rest,
-                    work,
+                precision[j, i, lane] = prior_precision[j, i] + weight[lane] * data[at, lane]
+            at += 1
+    for i in range(width):
+        for lane in range(LANES):
+            precision[s, i, lane] = prior_precision[s, i] + weight[lane] * data[at + i, lane]
+            right[i, lane] = weight[lane] * right_data[i, lane]
+        for j in range(width):
+            for lane in range(LANES):
+                right[i, lane] += prior_precision[i, j] * prior[j, lane]
+    _solve(systems)
+    # q - 2 m.L + tr(A E[vv'])
+    for lane in range(LANES):
+        residual[lane] = square[lane]
+    at = 0
+    for i in range(s):
+        for j in range(i, s):
+            double = 1.0 if i == j else 2.0
+            for lane in range(LANES):
+                moment = cov[i, j, lane] + centre[i, lane] * centre[j, lane]
+                residual[lane] += double * data[at, lane] * moment
+            at += 1
+    for i in range(width):
+        double = 1.0 if i == s else 2.0
+        for lane in range(LANES):
+            moment = cov[i, s, lane] + centre[i, lane] * centre[s, lane]
+            residual[lane] += double * data[at + i, lane] * moment
+            residual[lane] -= 2.0 * centre[i, lane] * right_data[i, lane]
+    for lane in range(LANES):
+        residual[lane] = max(residual[lane], 0.0)
+
+
+@njit(fastmath=True, error_model="numpy")
+def _add_moments(prior_precision, prior, systems, live, moments, spread):
+    """Adds E vv' of the live lanes to ``moments``; tr P E (v - prior)(v - prior)' to ``spread``."""
+    _, _, cov, _, centre, _ = systems
+    width = centre.shape[0]
+    for lane in range(LANES):
+        spread[lane] = 0.0
+    at = 0
+    for i in range(width):
+        for j in range(i, width):
+            double = prior_precision[i, j] * (1.0 if i == j else 2.0)
+            for lane in range(LANES):
+                moments[at, lane] += live[lane] * (
+                    cov[i, j, lane] + centre[i, lane] * centre[j, lane]
                 )
-                counts[lane] = high - low
-                for p in range(linear):
-                    data[p, lane] = total[p]
-                for p in range(width):
-                    right_data[p, lane] = scaled[first + p] - total[linear + p]
-                    prior[p, lane] = prior_mean[user, p]
-                square[lane] = squares - 2.0 * scaled[linear + s] + total[linear + width]
-            for _ in range(max(1, noise_steps)):
-                at = 0
-                for i in range(s):
-                    for j in range(i, s):
-                        for lane in range(LANES):
-                            precision[j, i, lane] = (
-                                prior_precision[j, i] + weight[lane] * data[at, lane]
-                            )
-                        at += 1
-                for i in range(width):
-                    for lane in range(LANES):
-                        precision[s, i, lane] = (
-                            prior_precision[s, i] + weight[lane] * data[at + i, lane]
-                        )
-                        right[i, lane] = weight[lane] * right_data[i, lane]
-                    for j in range(width):
-                        for lane in range(LANES):
-                            right[i, lane] += prior_precision[i, j] * prior[j, lane]
-                _solve(systems)
-                # E of the squared error: q - 2 m.L + tr(A E[vv'])
+                spread[lane] += double * (
+                    cov[i, j, lane]
+                    + (centre[i, lane] - prior[i, lane]) * (centre[j, lane] - prior[j, lane])
+                )
+            at += 1
+
+
+@njit(error_model="numpy")
+def _gamma_kl(shape, rate, prior_shape, prior_rate):
+    return (
+        (shape - prior_shape) * _digamma(shape)
+        - math.lgamma(shape)
+        + math.lgamma(prior_shape)
+        + prior_shape * (math.log(rate) - math.log(prior_rate))
+        + shape * (prior_rate - rate) / rate
+    )
+
+
+@njit(fastmath=True, error_model="numpy")
+def _solve_users_chunk(  # noqa: PLR0912, PLR0915
+    begin, end, sums, counts, prior_mean, prior_precision, prior_log_det, noise, out, part
+):
+    records, mean_out, covariance_out, noise_out = out
+    noise_shape, noise_rate, noise_steps = noise
+    width = prior_mean.shape[1]
+    packed = width * (width + 1) // 2
+    data = np.zeros((packed, LANES))
+    right_data = np.zeros((width, LANES))
+    prior = np.zeros((width, LANES))
+    square, n_rated, live = np.zeros(LANES), np.zeros(LANES), np.zeros(LANES)
+    weight, rate = np.empty(LANES), np.empty(LANES)
+    residual, spread = np.empty(LANES), np.empty(LANES)
+    systems = _systems(width)
+    cov, centre, logs = systems[2], systems[4], systems[5]
+    moments = np.zeros((packed, LANES))
+    part[:] = 0.0
+    for start in range(begin, end, LANES):
+        for lane in range(LANES):
+            user = min(start + lane, end - 1)
+            live[lane] = 1.0 if start + lane < end else 0.0
+            weight[lane], rate[lane] = noise_shape / noise_rate, noise_rate
+            n_rated[lane] = counts[user]
+            square[lane] = sums[user, packed + width]
+            for p in range(packed):
+                data[p, lane] = sums[user, p]
+            for p in range(width):
+                right_data[p, lane] = sums[user, packed + p]
+                prior[p, lane] = prior_mean[user, p]
+        for _ in range(max(1, noise_steps)):
+            _posterior_step(
+                data, right_data, square, weight, prior_precision, prior, systems, residual
+            )
+            if noise_steps > 0:
                 for lane in range(LANES):
-                    residual[lane] = square[lane]
-                at = 0
-                for i in range(s):
-                    for j in range(i, s):
-                        double = 1.0 if i == j else 2.0
-                        for lane in range(LANES):
-                            moment = cov[i, j, lane] + centre[i, lane] * centre[j, lane]
-                            residual[lane] += double * data[at, lane] * moment
-                        at += 1
-                for i in range(width):
-                    double = 1.0 if i == s else 2.0
-                    for lane in range(LANES):
-                        moment = cov[i, s, lane] + centre[i, lane] * centre[s, lane]
-                        residual[lane] += double * data[at + i, lane] * moment
-                        residual[lane] -= 2.0 * centre[i, lane] * right_data[i, lane]
-                for lane in range(LANES):
-                    residual[lane] = max(residual[lane], 0.0)
-                if noise_steps > 0:
-                    for lane in range(LANES):
-                        rate[lane] = noise_rate + 0.5 * residual[lane]
-                        weight[lane] = (noise_shape + 0.5 * counts[lane]) / rate[lane]
-            for lane in range(LANES):
-                spread[lane] = 0.0
-            at = 0
+                    rate[lane] = noise_rate + 0.5 * residual[lane]
+                    weight[lane] = (noise_shape + 0.5 * n_rated[lane]) / rate[lane]
+        _add_moments(prior_precision, prior, systems, live, moments, spread)
+        for lane in range(min(LANES, end - start)):
+            user = start + lane
             for i in range(width):
-                for j in range(i, width):
-                    double = prior_precision[i, j] * (1.0 if i == j else 2.0)
-                    for lane in range(LANES):
-                        moments[at, lane] += live[lane] * (
-                            cov[i, j, lane] + centre[i, lane] * centre[j, lane]
-                        )
-                        spread[lane] += double * (
-                            cov[i, j, lane]
-                            + (centre[i, lane] - prior[i, lane])
-                            * (centre[j, lane] - prior[j, lane])
-                        )
-                    at += 1
-            for lane in range(count):
-                user = begin + lane
+                mean_out[user, i] = centre[i, lane]
+            shape = noise_shape
+            log_weight = math.log(noise_shape / noise_rate)
+            bound = 0.0
+            if noise_steps > 0:
+                shape = noise_shape + 0.5 * n_rated[lane]
+                log_weight = _digamma(shape) - math.log(rate[lane])
+                bound -= _gamma_kl(shape, rate[lane], noise_shape, noise_rate)
+            if len(covariance_out) > 0:
+                at = 0
                 for i in range(width):
-                    mean_out[user, i] = centre[i, lane]
-                shape = noise_shape
-                log_weight = math.log(noise_shape / noise_rate)
-                if noise_steps > 0:
-                    shape = noise_shape + 0.5 * counts[lane]
-                    log_weight = _digamma(shape) - math.log(rate[lane])
-                if len(covariance_out) > 0:
-                    at = 0
-                    for i in range(width):
-                        for j in range(i, width):
-                            covariance_out[user, at] = cov[i, j, lane]
-                            at += 1
-                    noise_out[user, 0] = shape
-                    noise_out[user, 1] = rate[lane]
-                if len(records) > 0:
-                    _write_record(records[user], weight[lane], cov, centre, lane)
-                bound = 0.5 * counts[lane] * (log_weight - log_2pi)
-                bound -= 0.5 * weight[lane] * residual[lane]
-                bound -= 0.5 * (spread[lane] - width - prior_log_det + logs[lane])
-                if noise_steps > 0:  # - KL of two Gammas
-                    bound -= (
-                        (shape - noise_shape) * _digamma(shape)
-                        - math.lgamma(shape)
-                        + math.lgamma(noise_shape)
-                        + noise_shape * (math.log(rate[lane]) - math.log(noise_rate))
-                        + shape * (noise_rate - rate[lane]) / rate[lane]
-                    )
-                part[packed] += residual[lane]
-                part[packed + 1] += weight[lane]
-                part[packed + 2] += log_weight
-                part[packed + 3] += bound
-        for p in range(packed):
-            for lane in range(LANES):
-                part[p] += moments[p, lane]
+                    for j in range(i, width):
+                        covariance_out[user, at] = cov[i, j, lane]
+                        at += 1
+                noise_out[user, 0] = shape
+                noise_out[user, 1] = rate[lane]
+            if len(records) > 0:
+                _write_record(records[user], weight[lane], cov, centre, lane)
+            bound += 0.5 * n_rated[lane] * (log_weight - math.log(2.0 * math.pi))
+            bound -= 0.5 * weight[lane] * residual[lane]
+            bound -= 0.5 * (spread[lane] - width - prior_log_det + logs[lane])
+            part[packed] += residual[lane]
+            part[packed + 1] += weight[lane]
+            part[packed + 2] += log_weight
+            part[packed + 3] += bound
+    for p in range(packed):
+        for lane in range(LANES):
+            part[p] += moments[p, lane]
+
+
+@njit(parallel=True, cache=True, fastmath=True, error_model="numpy")
+def solve_user_rows(
+    sums, counts, prior_mean, prior_precision, prior_log_det, noise, chunks, out, totals
+):
+    """User posteriors from their sums: q(z, b) and q(g) in turn, and sums over users.
+
+    ``noise`` is (shape, rate, steps); no steps keep every g at shape/rate. ``out`` is (records, mean,
+    covariance, noise): records and covariances are written where they have rows. ``totals`` of a
+    chunk: E vv' packed, squared error, E g, E log g, bound.
+    """
+    for c in prange(len(chunks) - 1):
+        _solve_users_chunk(
+            chunks[c],
+            chunks[c + 1],
+            sums,
+            counts,
+            prior_mean,
+            prior_precision,
+            prior_log_det,
+            noise,
+            out,
+            totals[c],
+        )
 
 
 @njit(parallel=True, cache=True, fastmath=True, error_model="numpy")

@@ -21,10 +21,10 @@ from dmfvi._numeric import FloatArray
 
 #: rows are shared out in so many parts whatever the number of threads: sums never depend on it
 N_CHUNKS = 64
-#: a row costs about as much as so many ratings (two small systems to solve)
-ROW_COST = 60
-#: rows that a chunk should have, so that few lanes stand idle
-LEAST_ROWS = 32
+#: rows and ratings that a chunk should have at least
+LEAST_ROWS, LEAST_RATINGS = 32, 1024
+#: users whose sums are kept at a time
+BATCH = 1 << 14
 GRAIN = 8
 
 
@@ -179,82 +179,37 @@ class UserPass(NamedTuple):
     bound: float
 
 
-def row_chunks(indptr: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rows in parts of about equal cost."""
-    n = len(indptr) - 1
-    cost = indptr + ROW_COST * np.arange(n + 1)
+def even_chunks(n: int) -> NDArray[np.int64]:
+    """Rows in parts of equal length, whole lanes each."""
     parts = max(1, min(N_CHUNKS, n // LEAST_ROWS))
-    inner = np.searchsorted(cost, cost[-1] * np.arange(1, parts) / parts)
+    inner = (n * np.arange(1, parts) // parts) // GRAIN * GRAIN
+    return np.concatenate([[0], inner, [n]]).astype(np.int64)
+
+
+def row_chunks(indptr: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows in parts with about equally many ratings."""
+    n = len(indptr) - 1
+    parts = max(1, min(N_CHUNKS, n // LEAST_ROWS))
+    inner = np.searchsorted(indptr, indptr[-1] * np.arange(1, parts) / parts)
     return np.unique(np.concatenate([[0], inner, [n]])).astype(np.int64)
 
 
-def user_pass(
-    rows: RatingRows,
-    item_records: NDArray[np.float32],
-    prior_mean: FloatArray,
-    prior_precision: FloatArray,
-    noise: NoisePrior,
-    layout: RecordLayout,
-    keep: bool = False,
-) -> UserPass:
-    """q(z, b) and q(g) of every user; ``keep`` gives covariances and noise, else records."""
-    from dmfvi.kernels._ratings_numba import sweep_users
-
-    n, width = prior_mean.shape
-    records = np.zeros((0 if keep else n, layout.size), dtype=np.float32)
-    mean = np.empty((n, width))
-    covariance = np.empty((n if keep else 0, layout.triangle), dtype=np.float32)
-    noise_out = np.empty((n if keep else 0, 2))
-    chunks = row_chunks(rows.indptr)
-    sums = np.empty((len(chunks) - 1, layout.triangle + 4))
-    sign, log_det = np.linalg.slogdet(prior_precision)
-    assert sign > 0
-    sweep_users(
-        rows.indptr,
-        rows.columns,
-        rows.codes,
-        rows.offset,
-        rows.step,
-        item_records,
-        layout.lead,
-        layout.rest,
-        np.ascontiguousarray(prior_mean),
-        np.ascontiguousarray(prior_precision),
-        float(log_det),
-        float(noise.shape),
-        float(noise.rate),
-        noise.steps,
-        chunks,
-        records,
-        mean,
-        covariance,
-        noise_out,
-        sums,
-    )
-    total = sums.sum(0)
-    residual, weight, log_weight, bound = (float(v) for v in total[-4:])
-    return UserPass(
-        records, mean, covariance, noise_out, total[:-4], residual, weight, log_weight, bound
-    )
-
-
-def item_pass(
-    rows: RatingRows, user_records: NDArray[np.float32], layout: RecordLayout
-) -> FloatArray:
-    """For each item A packed and L, (n_items, K(K+1)/2 + K), weighted by the users' precisions."""
+def row_sums(rows: RatingRows, records: NDArray[np.float32], layout: RecordLayout) -> FloatArray:
+    """For each row A packed, L and q over its ratings, (n, K(K+1)/2 + K + 1)."""
     from dmfvi.kernels._ratings_numba import sum_ratings
 
-    out = np.zeros((rows.n_rows, layout.sums))
-    parts = max(1, min(N_CHUNKS, rows.n_ratings // 1024))
+    out = np.zeros((rows.n_rows, layout.sums + 1))
+    parts = max(1, min(N_CHUNKS, rows.n_ratings // LEAST_RATINGS))
     cuts = (rows.n_ratings * np.arange(parts + 1)) // parts
-    carried = np.empty((parts, layout.sums))
+    carried = np.zeros((parts, layout.sums + 1))
     sum_ratings(
         rows.indptr,
         rows.columns,
         rows.codes,
         rows.offset,
         rows.step,
-        user_records,
+        records,
+        layout.n_factors,
         layout.lead,
         layout.rest,
         cuts,
@@ -268,21 +223,89 @@ def item_pass(
     return out
 
 
+def item_pass(
+    rows: RatingRows, user_records: NDArray[np.float32], layout: RecordLayout
+) -> FloatArray:
+    """For each item A packed and L, (n_items, K(K+1)/2 + K), weighted by the users' precisions."""
+    return row_sums(rows, user_records, layout)[:, :-1]
+
+
+def user_pass(
+    rows: RatingRows,
+    item_records: NDArray[np.float32],
+    prior_mean: FloatArray,
+    prior_precision: FloatArray,
+    noise: NoisePrior,
+    layout: RecordLayout,
+    keep: bool = False,
+) -> UserPass:
+    """q(z, b) and q(g) of every user; ``keep`` gives covariances and noise, else records.
+
+    In batches of users, so that their sums stay in the cache.
+    """
+    n, width = prior_mean.shape
+    records = np.zeros((0 if keep else n, layout.size), dtype=np.float32)
+    mean = np.empty((n, width))
+    covariance = np.empty((n if keep else 0, layout.triangle), dtype=np.float32)
+    noise_out = np.empty((n if keep else 0, 2))
+    total = np.zeros(layout.triangle + 4)
+    for begin in range(0, n, BATCH):
+        batch = slice(begin, min(begin + BATCH, n))
+        part = rows.slice(batch.start, batch.stop)
+        sums = row_sums(part, item_records, layout)
+        out = records[batch], mean[batch], covariance[batch], noise_out[batch]
+        total += solve_users(sums, part.counts, prior_mean[batch], prior_precision, noise, out)
+    residual, weight, log_weight, bound = (float(v) for v in total[-4:])
+    return UserPass(
+        records, mean, covariance, noise_out, total[:-4], residual, weight, log_weight, bound
+    )
+
+
+def solve_users(
+    sums: FloatArray,
+    counts: NDArray[np.int64],
+    prior_mean: FloatArray,
+    prior_precision: FloatArray,
+    noise: NoisePrior,
+    out: tuple[NDArray[np.float32], FloatArray, NDArray[np.float32], FloatArray],
+) -> FloatArray:
+    """Fill ``out`` (records, mean, covariance, noise); sums of E vv', error, E g, E log g and bound."""
+    from dmfvi.kernels._ratings_numba import solve_user_rows
+
+    chunks = even_chunks(len(sums))
+    totals = np.empty((len(chunks) - 1, sums.shape[1] - prior_mean.shape[1] - 1 + 4))
+    sign, log_det = np.linalg.slogdet(prior_precision)
+    assert sign > 0
+    solve_user_rows(
+        sums,
+        counts,
+        np.ascontiguousarray(prior_mean),
+        np.ascontiguousarray(prior_precision),
+        float(log_det),
+        (float(noise.shape), float(noise.rate), int(noise.steps)),
+        chunks,
+        out,
+        totals,
+    )
+    return np.asarray(totals.sum(0))
+
+
 def solve_items(
     sums: FloatArray, prior_mean: FloatArray, prior_precision: FloatArray, layout: RecordLayout
 ) -> RowPosteriors:
     """q(w, c) of every item: Lambda = P + A, Lambda m = P mu + L."""
-    from dmfvi.kernels._ratings_numba import solve_rows
+    from dmfvi.kernels._ratings_numba import solve_item_rows
 
     n, width = prior_mean.shape
     mean = np.empty((n, width))
     covariance = np.empty((n, layout.triangle))
     log_precision = np.empty(n)
     records = np.zeros((n, layout.size), dtype=np.float32)
-    solve_rows(
+    solve_item_rows(
         np.ascontiguousarray(sums),
         np.ascontiguousarray(prior_mean),
         np.ascontiguousarray(prior_precision),
+        even_chunks(n),
         mean,
         covariance,
         log_precision,
