@@ -12,6 +12,9 @@ from dmfvi.datasets import make_ratings
 from dmfvi.estimators.rating_factorization import RULES
 
 NATURAL = 1e-6
+
+# the generated set has films that nobody rated
+pytestmark = pytest.mark.filterwarnings("ignore:.*items have no rating:UserWarning")
 NETWORKS = [
     Network.ring(2),
     Network.ring(10),

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
 
 from dmfvi.consensus import AllReduce, BregmanADMM, ConsensusRule, StatisticsTracking
 from dmfvi.engines.local import LocalEngine
@@ -178,18 +179,20 @@ class RatingFactorization(RatingPredictor):
                 return bool(on_sweep(self._checkpoint(run, seed)))
 
             try:
-                fit_ratings(
-                    pairs,
-                    n_items,
-                    network,
-                    self._rule(network),
-                    LocalEngine(),
-                    self._settings(),
-                    np.random.default_rng(seed),
-                    observe,
-                    belief,
-                    started,
-                )
+                # the kernels use all cores; threads inside BLAS would only stand in their way
+                with threadpool_limits(1, user_api="blas"):
+                    fit_ratings(
+                        pairs,
+                        n_items,
+                        network,
+                        self._rule(network),
+                        LocalEngine(),
+                        self._settings(),
+                        np.random.default_rng(seed),
+                        observe,
+                        belief,
+                        started,
+                    )
             except KeyboardInterrupt:
                 if self._run is not None and self._run.sweeps > already:
                     self._keep(self._run)

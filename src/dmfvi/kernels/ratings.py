@@ -11,6 +11,8 @@ rating x (f, 1): A = sum E (f,1)(f,1)', L = sum x E(f,1) - E s(f,1), q = sum E (
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,6 +28,8 @@ LEAST_ROWS, LEAST_RATINGS = 32, 1024
 #: users whose sums are kept at a time
 BATCH = 1 << 14
 GRAIN = 8
+#: ratings and rows from which more than one thread is worth waking
+PARALLEL_RATINGS, PARALLEL_ROWS = 1 << 19, 1 << 12
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,22 @@ def grouped(
     return RatingRows(indptr, out_columns, out_codes, offset, step)
 
 
+@contextmanager
+def _threads(many: bool) -> Iterator[None]:
+    """All threads for much work, one for little: on a busy machine waiting for another costs more."""
+    import numba
+
+    if many:
+        yield
+        return
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
+
+
 class RowPosteriors(NamedTuple):
     """Means (n, K), packed covariances (n, K(K+1)/2), log-determinants of precisions, records."""
 
@@ -202,20 +222,21 @@ def row_sums(rows: RatingRows, records: NDArray[np.float32], layout: RecordLayou
     parts = max(1, min(N_CHUNKS, rows.n_ratings // LEAST_RATINGS))
     cuts = (rows.n_ratings * np.arange(parts + 1)) // parts
     carried = np.zeros((parts, layout.sums + 1))
-    sum_ratings(
-        rows.indptr,
-        rows.columns,
-        rows.codes,
-        rows.offset,
-        rows.step,
-        records,
-        layout.n_factors,
-        layout.lead,
-        layout.rest,
-        cuts,
-        out,
-        carried,
-    )
+    with _threads(rows.n_ratings >= PARALLEL_RATINGS):
+        sum_ratings(
+            rows.indptr,
+            rows.columns,
+            rows.codes,
+            rows.offset,
+            rows.step,
+            records,
+            layout.n_factors,
+            layout.lead,
+            layout.rest,
+            cuts,
+            out,
+            carried,
+        )
     begun = np.searchsorted(rows.indptr, cuts[:-1], side="right") - 1
     for part, row in enumerate(begun):  # rows that were cut
         if row < rows.n_rows and rows.indptr[row] < cuts[part]:
@@ -276,17 +297,18 @@ def solve_users(
     totals = np.empty((len(chunks) - 1, sums.shape[1] - prior_mean.shape[1] - 1 + 4))
     sign, log_det = np.linalg.slogdet(prior_precision)
     assert sign > 0
-    solve_user_rows(
-        sums,
-        counts,
-        np.ascontiguousarray(prior_mean),
-        np.ascontiguousarray(prior_precision),
-        float(log_det),
-        (float(noise.shape), float(noise.rate), int(noise.steps)),
-        chunks,
-        out,
-        totals,
-    )
+    with _threads(len(sums) >= PARALLEL_ROWS):
+        solve_user_rows(
+            sums,
+            counts,
+            np.ascontiguousarray(prior_mean),
+            np.ascontiguousarray(prior_precision),
+            float(log_det),
+            (float(noise.shape), float(noise.rate), int(noise.steps)),
+            chunks,
+            out,
+            totals,
+        )
     return np.asarray(totals.sum(0))
 
 
@@ -301,16 +323,17 @@ def solve_items(
     covariance = np.empty((n, layout.triangle))
     log_precision = np.empty(n)
     records = np.zeros((n, layout.size), dtype=np.float32)
-    solve_item_rows(
-        np.ascontiguousarray(sums),
-        np.ascontiguousarray(prior_mean),
-        np.ascontiguousarray(prior_precision),
-        even_chunks(n),
-        mean,
-        covariance,
-        log_precision,
-        records,
-    )
+    with _threads(n >= PARALLEL_ROWS):
+        solve_item_rows(
+            np.ascontiguousarray(sums),
+            np.ascontiguousarray(prior_mean),
+            np.ascontiguousarray(prior_precision),
+            even_chunks(n),
+            mean,
+            covariance,
+            log_precision,
+            records,
+        )
     return RowPosteriors(mean, covariance, log_precision, records)
 
 
@@ -334,9 +357,10 @@ def neighbour_sums(rows: RatingRows, table: FloatArray) -> FloatArray:
     from dmfvi.kernels._rating_rows_numba import sum_table_rows
 
     out = np.empty((rows.n_rows, table.shape[1]))
-    sum_table_rows(
-        rows.indptr, rows.columns, np.ascontiguousarray(table), row_chunks(rows.indptr), out
-    )
+    with _threads(rows.n_ratings >= PARALLEL_RATINGS):
+        sum_table_rows(
+            rows.indptr, rows.columns, np.ascontiguousarray(table), row_chunks(rows.indptr), out
+        )
     return out
 
 
@@ -356,15 +380,16 @@ def predict(
 
     assert of_users.noise is not None
     mean, variance = np.empty(len(users)), np.empty(len(users))
-    predict_pairs(
-        np.ascontiguousarray(users),
-        np.ascontiguousarray(items),
-        of_users.mean,
-        of_users.covariance,
-        of_users.noise,
-        of_items.mean,
-        of_items.covariance,
-        mean,
-        variance,
-    )
+    with _threads(len(users) >= PARALLEL_RATINGS):
+        predict_pairs(
+            np.ascontiguousarray(users),
+            np.ascontiguousarray(items),
+            of_users.mean,
+            of_users.covariance,
+            of_users.noise,
+            of_items.mean,
+            of_items.covariance,
+            mean,
+            variance,
+        )
     return mean, variance
