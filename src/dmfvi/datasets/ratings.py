@@ -14,8 +14,8 @@ from dmfvi._numeric import FloatArray
 NETFLIX_USERS, NETFLIX_ITEMS, NETFLIX_RATINGS = 480_189, 17_770, 100_480_507
 #: spread of log-popularity of films, and of log-activity of users
 ITEM_SPREAD, USER_SPREAD = 1.9, 1.15
-#: nobody rates more than this part of the films: choosing without repetition stays cheap
-MOST_RATED = 0.2
+#: nobody rates more than this part of the films
+MOST_RATED = 0.7
 CENTRE = 3.6
 USER_BIAS, ITEM_BIAS, TASTE, NOISE = 0.42, 0.45, 0.45, 0.85
 #: strength of each further direction of taste, relative to the one before
@@ -56,7 +56,7 @@ def make_ratings(
     n_items = max(20, round(NETFLIX_ITEMS * part**0.4)) if n_items is None else int(n_items)
     most = max(1, int(MOST_RATED * n_items))
     if n_users is None:  # in a small set, so many that nobody is near the most allowed
-        n_users = max(round(NETFLIX_USERS * part), -(-4 * n_ratings // most))
+        n_users = max(round(NETFLIX_USERS * part), -(-10 * n_ratings // most))
     n_users = int(n_users)
     if n_users < 1 or n_items < 1 or rank < 0:
         raise ValueError(
@@ -87,6 +87,7 @@ def make_ratings(
     draw_ratings(
         np.uint64(rng.integers(2**63)),
         indptr,
+        popularity,
         accept,
         alias,
         user_factors,

@@ -13,6 +13,8 @@ import numpy as np
 from numba import njit, prange
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+#: who rates more than one item in so many is busy: drawing until an item is new would take long
+BUSY = 8
 
 
 @njit(inline="always")
@@ -32,6 +34,7 @@ def _uniform(bits):
 def draw_ratings(
     seed,
     indptr,
+    popularity,
     accept,
     alias,
     user_factors,
@@ -57,6 +60,16 @@ def draw_ratings(
         for user in range(begin, end):
             state = _mix(seed ^ _mix(np.uint64(user) * GOLDEN))
             at = indptr[user]
+            if (indptr[user + 1] - at) * BUSY > n_items:
+                # the smallest of exponential times with rates = popularity come without repetition
+                times = np.empty(n_items)
+                for item in range(n_items):
+                    state += GOLDEN
+                    times[item] = -math.log(_uniform(_mix(state))) / popularity[item]
+                order = np.argsort(times)
+                for item in order[: indptr[user + 1] - at]:
+                    columns[at] = item
+                    at += 1
             while at < indptr[user + 1]:
                 state += GOLDEN
                 bits = _mix(state)
