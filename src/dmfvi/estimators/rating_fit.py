@@ -44,7 +44,7 @@ class RatingSettings:
     n_choice_features: int = 16
     max_sweeps: int = 20
     tol: float | None = None
-    replicated: bool = False
+    model: type[RatingModel] = RatingModel
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def agree_on_rating_start(
             if turn + 1 < ITERATIONS:
                 basis = np.linalg.qr(product)[0]
         choice = ChoiceBasis.read(basis, product, n_kept)
-    model = RatingModel(
+    model = settings.model(
         settings.n_components,
         item_features(units, choice),
         units.item_counts,
@@ -156,7 +156,6 @@ def fit_ratings(
         rule,
         tol=settings.tol or 1.0,
         fixed_sweeps=left if settings.tol is None else None,
-        replicated=settings.replicated,
     )
 
     def watch(record: RoundRecord, beliefs: list[RatingBelief]) -> bool:
