@@ -171,8 +171,8 @@ SYSTEMS: dict[str, Callable[[Triples, Triples], dict[str, float]]] = {
     "ours": ours,
     "ours-plain": ours_plain,
     "myfm-gibbs": lambda a, b: myfm(a, b, "MyFMGibbsRegressor", 200),
-    "myfm-vi": lambda a, b: myfm(a, b, "VariationalFMRegressor", 50),
-    "smurff": lambda a, b: smurff(a, b, 50, 150),
+    "myfm-vi": lambda a, b: myfm(a, b, "VariationalFMRegressor", 20 if is_large(a) else 50),
+    "smurff": lambda a, b: smurff(a, b, *((20, 40) if is_large(a) else (50, 150))),
     "surprise-svd": surprise,
     "cornac-mf": cornac,
     "libmf": libmf,
@@ -180,6 +180,11 @@ SYSTEMS: dict[str, Callable[[Triples, Triples], dict[str, float]]] = {
 BAYESIAN_PEERS = ("myfm-gibbs", "myfm-vi", "smurff")
 #: hours on ten million ratings
 NOT_FOR_LARGE = ("myfm-gibbs", "surprise-svd")
+
+
+def is_large(train: Triples) -> bool:
+    """Where the samplers get fewer iterations, enough for their error to settle."""
+    return len(train[0]) > 5_000_000
 
 
 def sizes(train: Triples, test: Triples) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,12 +99,22 @@ def biases(train: Any, test: Triples) -> tuple[FloatArray, FloatArray]:
     total = float(train.data.mean(dtype=np.float64))
     users, items = np.zeros(train.shape[0]), np.zeros(train.shape[1])
     for _ in range(BIAS_STEPS):
-        sums, counts = _sums(train, lambda r, c, values: values - total - users[r], by_item=True)
-        items = sums / (counts + ITEM_SHRINKAGE)
-        sums, counts = _sums(train, lambda r, c, values: values - total - items[c], by_item=False)
-        users = sums / (counts + USER_SHRINKAGE)
+        items = _bias_step(train, total, users, ITEM_SHRINKAGE, by_item=True)
+        users = _bias_step(train, total, items, USER_SHRINKAGE, by_item=False)
     variance = _residual_variance(train, lambda r, c: total + users[r] + items[c])
     return total + users[test[0]] + items[test[1]], np.full(len(test[0]), variance)
+
+
+def _bias_step(
+    train: Any, total: float, others: FloatArray, shrinkage: float, by_item: bool
+) -> FloatArray:
+    """Biases of one side given the other's."""
+
+    def value(rows: Any, columns: Any, values: Any) -> FloatArray:
+        return np.asarray(values - total - others[rows if by_item else columns])
+
+    sums, counts = _sums(train, value, by_item)
+    return sums / (counts + shrinkage)
 
 
 def _model(system: str, seed: int, sweeps: int) -> RatingFactorization:
@@ -205,7 +216,7 @@ def _chunks(train: Any) -> Iterator[tuple[NDArray[Any], NDArray[Any], FloatArray
     """Rows, columns and values of the matrix, some millions at a time."""
     cuts = np.searchsorted(train.indptr, np.arange(0, train.nnz, CHUNK), side="left")
     edges = np.unique(np.concatenate([cuts, [train.shape[0]]]))
-    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+    for begin, end in pairwise(edges):
         part = slice(int(train.indptr[begin]), int(train.indptr[end]))
         counts = np.diff(train.indptr[begin : end + 1])
         rows = np.repeat(np.arange(begin, end), counts)

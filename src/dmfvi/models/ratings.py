@@ -28,7 +28,7 @@ from dmfvi.models.ratings_statistics import RatingStatistics
 NOISE_STEPS = 3
 #: alternations of q(w, c) and the items' prior on the same statistics
 ITEM_STEPS = 2
-#: what the hierarchy counts for: like one row; ridge in rows, for intercept and for other features
+#: what the hierarchy counts for: like one row; ridge of intercepts, and of other features at the start
 PRIOR_WEIGHT = 1.0
 INTERCEPT_RIDGE, FEATURE_RIDGE = 1e-3, 10.0
 #: prior scatter of users' and items' factors and biases, in units of the ratings' deviation
@@ -79,12 +79,13 @@ class RatingModel(Model):
             if not present:
                 matrix[-1, -1] = PriorKnowledge.NO_BIAS
         shape = START_NOISE_SHAPE
+        n_item_features = self.item_features.shape[1]
         belief = RatingBelief(
             mean,
             covariance,
             records_of(mean, covariance, self.layout),
-            SidePrior(np.zeros((k, self.n_user_features)), user),
-            SidePrior(np.zeros((k, self.item_features.shape[1])), item),
+            SidePrior(np.zeros((k, self.n_user_features)), user, start_ridge(self.n_user_features)),
+            SidePrior(np.zeros((k, n_item_features)), item, start_ridge(n_item_features)),
             shape,
             shape * START_NOISE,
             np.zeros(k),
@@ -113,7 +114,9 @@ class RatingModel(Model):
         )
         if not (s.n_users > 0 and s.residual > 0 and s.weight > 0):
             return Absorbed(belief, True)
-        user_prior = self._user_knowledge.learn(s.second, s.cross, s.gram, s.n_users)
+        user_prior = self._user_knowledge.learn(
+            belief.user_prior, s.second, s.cross, s.gram, s.n_users
+        )
         shape, rate = self._noise(s, belief)
         # the first feature is one: sum E v over users
         user_mean = s.cross[:, 0] / s.n_users
@@ -137,7 +140,7 @@ class RatingModel(Model):
             )
             if not (np.isfinite(q.log_precision).all() and np.isfinite(q.mean).all()):
                 return Absorbed(belief, True)  # not proper yet: wait for more agreement
-            item_prior = self._learn_items(q)
+            item_prior = self._learn_items(q, item_prior)
         new = replace(
             new,
             mean=q.mean,
@@ -165,20 +168,19 @@ class RatingModel(Model):
 
     @property
     def _user_knowledge(self) -> PriorKnowledge:
-        return _knowledge(self.n_user_features, self.layout.width, USER_SCATTER, self.user_bias)
+        return _knowledge(self.layout.width, USER_SCATTER, self.user_bias)
 
     @property
     def _item_knowledge(self) -> PriorKnowledge:
-        n_features = self.item_features.shape[1]
-        return _knowledge(n_features, self.layout.width, ITEM_SCATTER, self.item_bias)
+        return _knowledge(self.layout.width, ITEM_SCATTER, self.item_bias)
 
-    def _learn_items(self, q: RowPosteriors) -> SidePrior:
+    def _learn_items(self, q: RowPosteriors, old: SidePrior) -> SidePrior:
         """From the items that anyone has rated."""
         rated = self.item_counts > 0
         mean, features = q.mean[rated], self.item_features[rated]
         second = mean.T @ mean + unpack_symmetric(q.covariance[rated].sum(0))
         return self._item_knowledge.learn(
-            second, mean.T @ features, features.T @ features, float(rated.sum())
+            old, second, mean.T @ features, features.T @ features, float(rated.sum())
         )
 
     def _noise(self, s: RatingStatistics, belief: RatingBelief) -> tuple[float, float]:
@@ -201,17 +203,18 @@ class RatingModel(Model):
         spread = float(np.sum(twice * item_prior.precision[first, second] * scatter))
         n = len(q.mean)
         kl = 0.5 * (spread - n * k - n * item_prior.log_det_precision + q.log_precision.sum())
-        return float(
-            -kl
-            + self._item_knowledge.log_density(item_prior)
-            + self._user_knowledge.log_density(user_prior)
-        )
+        return float(-kl + item_prior.log_density + user_prior.log_density)
 
 
-def _knowledge(n_features: int, width: int, scatter: float, with_bias: bool) -> PriorKnowledge:
+def _knowledge(width: int, scatter: float, with_bias: bool) -> PriorKnowledge:
+    return PriorKnowledge(scatter * np.eye(width), PRIOR_WEIGHT, with_bias)
+
+
+def start_ridge(n_features: int) -> FloatArray:
+    """Precisions of the coefficients' columns before they are learned."""
     ridge = np.full(n_features, FEATURE_RIDGE)
     ridge[0] = INTERCEPT_RIDGE
-    return PriorKnowledge(ridge, scatter * np.eye(width), PRIOR_WEIGHT, with_bias)
+    return ridge
 
 
 def gamma_shape(gap: float, guess: float) -> float:

@@ -13,13 +13,23 @@ from dmfvi._numeric import FloatArray, inverse, symmetrize
 from dmfvi.families.base import pack_symmetric, unpack_symmetric
 from dmfvi.kernels.ratings import NoisePrior, RecordLayout, records_of
 
+#: alternations of coefficients and the precisions of their columns
+RIDGE_STEPS = 3
+#: range of the precisions: no feature is trusted blindly, none is ruled out for good
+RIDGE_RANGE = (1e-1, 1e8)
+
 
 @dataclass(frozen=True)
 class SidePrior:
-    """v ~ N(coefficients @ features, covariance) for the rows of one side."""
+    """v ~ N(coefficients @ features, covariance) for the rows of one side.
+
+    Column f of the coefficients ~ N(0, covariance / ridge_f): features that say nothing are switched off.
+    """
 
     coefficients: FloatArray  # (K, F)
     covariance: FloatArray  # (K, K)
+    ridge: FloatArray  # (F,)
+    log_density: float = 0.0  # of the hierarchy, and the entropy of the coefficients
 
     @cached_property
     def precision(self) -> FloatArray:
@@ -34,13 +44,12 @@ class SidePrior:
 
 @dataclass(frozen=True)
 class PriorKnowledge:
-    """How the hierarchy is held in check: ridge on the coefficients, scatter for the covariance.
+    """How the hierarchy is held in check.
 
-    p(C, S) is proportional to |S|^(-weight/2) exp(-tr S^-1 (C ridge C' + weight scatter) / 2): the
-    prior counts like ``weight`` rows with that scatter.
+    p(S) is proportional to |S|^(-weight/2) exp(-weight tr(S^-1 scatter) / 2): it counts like ``weight``
+    rows with that scatter. The first feature is one and keeps its ridge.
     """
 
-    ridge: FloatArray  # (F,)
     scatter: FloatArray  # (K, K)
     weight: float = 1.0
     with_bias: bool = True
@@ -49,26 +58,36 @@ class PriorKnowledge:
     NO_BIAS = 1e-8
 
     def learn(
-        self, second: FloatArray, cross: FloatArray, gram: FloatArray, count: float
+        self, old: SidePrior, second: FloatArray, cross: FloatArray, gram: FloatArray, count: float
     ) -> SidePrior:
-        """The maximum of the bound given sum E vv', sum E v f', sum ff' and the number of rows."""
-        ridge = np.diag(self.ridge)
-        coefficients = np.linalg.solve(gram + ridge, cross.T).T
-        if not self.with_bias:
-            coefficients[-1] = 0.0
-        explained = coefficients @ cross.T
-        scatter = second - explained - explained.T + coefficients @ (gram + ridge) @ coefficients.T
-        covariance = symmetrize(scatter + self.weight * self.scatter) / (count + self.weight)
-        if not self.with_bias:
-            covariance[-1], covariance[:, -1] = 0.0, 0.0
-            covariance[-1, -1] = self.NO_BIAS
-        return SidePrior(np.asarray(coefficients), covariance)
+        """Coordinate steps up the bound given sum E vv', sum E v f', sum ff' and the number of rows.
 
-    def log_density(self, prior: SidePrior) -> float:
-        """log p(C, S) up to its constant."""
-        ridge = (prior.coefficients * self.ridge) @ prior.coefficients.T
-        fit = np.sum(prior.precision * (ridge + self.weight * self.scatter))
-        return float(0.5 * self.weight * prior.log_det_precision - 0.5 * fit)
+        q(C) is Gaussian with row covariance S and column covariance (gram + ridge)^-1; the mean stands for it
+        wherever rows need a prior mean.
+        """
+        k, ridge = len(second), old.ridge
+        for _ in range(RIDGE_STEPS):
+            spread = inverse(gram + np.diag(ridge))
+            coefficients = cross @ spread
+            if not self.with_bias:
+                coefficients[-1] = 0.0
+            explained = coefficients @ cross.T
+            penalty = (coefficients * ridge) @ coefficients.T
+            residual = second - explained - explained.T + coefficients @ gram @ coefficients.T
+            covariance = symmetrize(residual + penalty + self.weight * self.scatter)
+            covariance = covariance / (count + self.weight)
+            if not self.with_bias:
+                covariance[-1], covariance[:, -1] = 0.0, 0.0
+                covariance[-1, -1] = self.NO_BIAS
+            sizes = np.sum(coefficients * np.linalg.solve(covariance, coefficients), axis=0)
+            learned = np.clip(k / (sizes + k * np.diag(spread)), *RIDGE_RANGE)
+            ridge = np.concatenate([ridge[:1], learned[1:]])
+        made = SidePrior(np.asarray(coefficients), covariance, ridge)
+        held = (made.coefficients * ridge) @ made.coefficients.T + self.weight * self.scatter
+        density = 0.5 * self.weight * made.log_det_precision - 0.5 * np.sum(made.precision * held)
+        density += 0.5 * k * (np.log(ridge).sum() + np.linalg.slogdet(spread)[1])
+        density -= 0.5 * k * np.sum((gram + np.diag(ridge)) * spread)
+        return replace(made, log_density=float(density))
 
 
 @dataclass(frozen=True)
@@ -107,6 +126,7 @@ class RatingBelief:
             prior: SidePrior = getattr(self, f"{side}_prior")
             content[f"{side}_prior_coefficients"] = prior.coefficients
             content[f"{side}_prior_covariance"] = prior.covariance
+            content[f"{side}_prior_ridge"] = prior.ridge
         names = ("noise_shape", "noise_rate", "global_bound", "objective", "sweeps")
         return content | {name: getattr(self, name) for name in names}
 
@@ -115,7 +135,11 @@ class RatingBelief:
         """Inverse of ``arrays``."""
         mean, covariance = content["mean"], content["covariance"]
         priors = [
-            SidePrior(content[f"{side}_prior_coefficients"], content[f"{side}_prior_covariance"])
+            SidePrior(
+                content[f"{side}_prior_coefficients"],
+                content[f"{side}_prior_covariance"],
+                content[f"{side}_prior_ridge"],
+            )
             for side in ("user", "item")
         ]
         return cls(
@@ -166,4 +190,4 @@ def canonical(belief: RatingBelief) -> RatingBelief:
 
 def _moved(prior: SidePrior, change: FloatArray) -> SidePrior:
     covariance = symmetrize(change @ prior.covariance @ change.T)
-    return SidePrior(np.asarray(change @ prior.coefficients), covariance)
+    return SidePrior(np.asarray(change @ prior.coefficients), covariance, prior.ridge)

@@ -16,7 +16,7 @@ from dmfvi._numeric import FloatArray
 from dmfvi.kernels.ratings import records_of, solve_items
 from dmfvi.models.base import Absorbed
 from dmfvi.models.ratings import RatingModel
-from dmfvi.models.ratings_belief import PriorKnowledge, RatingBelief, SidePrior
+from dmfvi.models.ratings_belief import PriorKnowledge, RatingBelief
 from dmfvi.models.ratings_statistics import RatingStatistics
 
 #: keeps the equations of an item that nobody has rated solvable
@@ -33,8 +33,8 @@ class RatingPpcaModel(RatingModel):
         k = self.layout.width
         users = np.eye(k)
         users[-1, -1] = PriorKnowledge.NO_BIAS
-        prior = SidePrior(np.zeros((k, self.n_user_features)), users)
         begun = super().start(factors)
+        prior = replace(begun.user_prior, covariance=users)
         return replace(
             self._certain(begun, begun.mean),
             user_prior=prior,

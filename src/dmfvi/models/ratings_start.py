@@ -19,6 +19,8 @@ from dmfvi.kernels.ratings import RatingRows, neighbour_sums
 OVERSAMPLING, ITERATIONS = 7, 6
 #: exponents of the numbers of ratings of users and items
 USER_POWER, ITEM_POWER = -0.5, -0.25
+#: share of choice in the start, and where its coordinates are cut, in deviations
+CHOICE_SHARE, CHOICE_LIMIT = 0.5, 2.0
 #: a coordinate weaker than this part of the strongest says nothing
 LEAST_STRENGTH = 1e-6
 
@@ -118,9 +120,14 @@ def item_features(units: RatingUnits, choice: ChoiceBasis) -> FloatArray:
 
 
 def start_factors(choice: ChoiceBasis, n_factors: int, rng: np.random.Generator) -> FloatArray:
-    """Item factors of unit variance: choice where there is a coordinate, and luck."""
+    """Item factors of about unit variance: luck, and a share of choice where there is a coordinate.
+
+    Coordinates of choice have heavy tails, so they are cut: a start that hangs on few items would
+    let other columns be switched off before they have found a direction.
+    """
     n_items, known = len(choice.vectors), min(n_factors, len(choice.strengths))
     factors = rng.standard_normal((n_items, n_factors))
-    factors[:, :known] += choice.vectors[:, :known] * np.sqrt(n_items)
-    factors[:, :known] *= np.sqrt(0.5)
+    informed = np.clip(choice.vectors[:, :known] * np.sqrt(n_items), -CHOICE_LIMIT, CHOICE_LIMIT)
+    factors[:, :known] *= np.sqrt(1.0 - CHOICE_SHARE**2)
+    factors[:, :known] += CHOICE_SHARE * informed
     return factors
