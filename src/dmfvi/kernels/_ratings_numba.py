@@ -18,7 +18,7 @@ from numba import njit, prange
 LANES = 8
 GRAIN = 8
 #: single-precision sums are added to double-precision ones after so many ratings, a multiple of 4
-BLOCK = 32
+BLOCK = 16
 #: a logarithm is taken after so many factors of a determinant: their product does not overflow
 LOG_EVERY = 8
 

@@ -181,18 +181,21 @@ class RatingPosterior:
         return np.asarray(self.units.mean + self.units.scale * scores)
 
     def distance(self, other: RatingPosterior) -> float:
-        """Largest relative difference of items' natural parameters (Lambda, Lambda m) and of the noise."""
-        d = self.n_items
+        """Largest relative difference of items' natural parameters (Lambda, Lambda m) and of the noise.
+
+        Factors are compared after the best rotation: columns of nearly equal strength may come turned.
+        """
+        d, k = self.n_items, self.layout.width
         largest = abs(self.noise_shape / self.noise_rate * other.noise_rate / other.noise_shape - 1)
-        pairs = []
-        for p in (self, other):
+        left, _, right = np.linalg.svd(other.item_mean[:d, :-1].T @ self.item_mean[:d, :-1])
+        turn = np.eye(k)
+        turn[:-1, :-1] = left @ right
+        natural = []
+        for p, change in ((self, np.eye(k)), (other, turn)):
             precision = np.linalg.inv(unpack_symmetric(p.item_covariance[:d]))
-            pairs.append((precision, np.einsum("dij,dj->di", precision, p.item_mean[:d])))
-        # turned by rounding, a column may point the other way
-        signs = np.sign(np.sum(self.item_mean[:d] * other.item_mean[:d], axis=0))
-        (mine, mine_linear), (theirs, theirs_linear) = pairs
-        theirs = signs[:, None] * theirs * signs
-        for a, b in ((mine, theirs), (mine_linear, theirs_linear * signs)):
+            linear = np.einsum("dij,dj->di", precision, p.item_mean[:d])
+            natural.append((change.T @ precision @ change, linear @ change))
+        for a, b in zip(*natural, strict=True):
             largest = max(largest, float(np.linalg.norm(a - b) / np.linalg.norm(b)))
         return float(largest)
 
