@@ -71,11 +71,9 @@ def run(
     """
     figures: dict[str, float] = {}
     for case in _cases(data_dir, sizes, seed, on_progress):
-        low, high = float(case.train.data.min()), float(case.train.data.max())
         for system in SYSTEMS:
             on_progress(f"{case.name}: {system}")
-            mean, variance = _predictions(system, case, seed, sweeps)
-            rmse, coverage = evaluate(mean, variance, case.test[2], (low, high), LEVEL)
+            rmse, coverage = _score(system, case, seed, sweeps)
             figures[f"netflix/{system}/{case.name}/rmse"] = rmse
             figures[f"netflix/{system}/{case.name}/coverage"] = coverage
             on_progress(f"{case.name}: {system} RMSE {rmse:.4f}, {LEVEL:.0%} covers {coverage:.1%}")
@@ -119,18 +117,9 @@ def _bias_step(
 
 def _model(system: str, seed: int, sweeps: int) -> RatingFactorization:
     network = Network.ring(NODES) if system.startswith("D-") else None
-    if system.endswith("PPCA"):
-        return RatingPPCA(
-            RANK,
-            network=network,
-            user_bias=False,
-            noise="shared",
-            n_choice_features=0,
-            max_sweeps=sweeps,
-            random_state=seed,
-        )
-    if system.endswith("BPCA"):
-        return RatingFactorization(
+    if system in PAPER:
+        kind = RatingPPCA if system.endswith("PPCA") else RatingFactorization
+        return kind(
             RANK,
             network=network,
             user_bias=False,
@@ -149,14 +138,17 @@ BASELINES: dict[str, Callable[[Any, Triples], tuple[FloatArray, FloatArray]]] = 
 SYSTEMS = (*BASELINES, *PAPER, "ratings")
 
 
-def _predictions(system: str, case: Case, seed: int, sweeps: int) -> tuple[FloatArray, FloatArray]:
+def _score(system: str, case: Case, seed: int, sweeps: int) -> tuple[float, float]:
+    """RMSE and coverage on what was held out."""
     if system in BASELINES:
-        return BASELINES[system](case.train, case.test)
+        mean, variance = BASELINES[system](case.train, case.test)
+        scale = float(case.train.data.min()), float(case.train.data.max())
+        return evaluate(mean, variance, case.test[2], scale, LEVEL)
     with warnings.catch_warnings():  # films that nobody rated are no news here
         warnings.simplefilter("ignore", UserWarning)
         model = _model(system, seed, sweeps).fit(case.train)
-    rows, columns = model._rows(case.test[0], case.test[1])
-    return model.posterior_.predict(rows, columns, model.posterior_.users)
+    score = model.evaluate(*case.test, level=LEVEL)
+    return score.rmse, score.coverage
 
 
 # -- data ---------------------------------------------------------------------------------
