@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 
-.PHONY: install demo test test-slow lint format bench clean
+.PHONY: install demo test test-slow lint format bench bench-ratings clean
 
 install: $(STAMP)
 
@@ -16,6 +16,16 @@ $(STAMP): pyproject.toml
 
 $(BENCH_STAMP): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	@touch $@
+
+# peers are installed one by one: one that does not build here is skipped, and the table says so
+RATING_PEERS := myfm smurff scikit-surprise cornac libmf
+RATING_STAMP := $(VENV)/.installed-bench-ratings
+
+$(RATING_STAMP): $(STAMP)
+	@for peer in $(RATING_PEERS); do \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check $$peer \
+			|| echo "$$peer does not install here"; done
 	@touch $@
 
 demo: $(STAMP)
@@ -41,6 +51,9 @@ bench: $(BENCH_STAMP)
 	@$(BIN)/python benchmarks/pooled_speed.py
 	@$(BIN)/python benchmarks/models.py
 	@$(BIN)/python benchmarks/many_nodes.py
+
+bench-ratings: $(RATING_STAMP)
+	@$(BIN)/python benchmarks/ratings.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -15,6 +15,7 @@ from dmfvi.estimators import (
     GaussianHMM,
     LatentDirichletAllocation,
     MixtureOfPCA,
+    RatingFactorization,
     SVDFactorization,
 )
 from dmfvi.inference import Inference, infer
@@ -42,6 +43,7 @@ __all__ = [
     "MixtureOfPCA",
     "Network",
     "PcaPrior",
+    "RatingFactorization",
     "SVDFactorization",
     "StructureFromMotion",
     "__version__",

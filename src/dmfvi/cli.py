@@ -24,6 +24,7 @@ from dmfvi.cli_sfm import sfm
 from dmfvi.datasets.tables import Table, read_table
 from dmfvi.estimators import BayesianPCA
 from dmfvi.files import replacing
+from dmfvi.ratings.cli import app as ratings_app
 from dmfvi.storage import SavedPosterior, load_posterior, save_posterior
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Exact decentralized variational inference: every node ends with the pooled posterior.",
 )
+app.add_typer(ratings_app, name="ratings")
 app.command()(sfm)
 app.command()(reproduce)
 app.command()(node)

@@ -45,3 +45,37 @@ def live_rounds(label: str, tol: float, max_rounds: int, shown: bool) -> Iterato
             bar.update(task, completed=done, state=state)
 
         yield show
+
+
+@contextmanager
+def live_sweeps(label: str, total: int, shown: bool, done: int = 0) -> Iterator[Any]:
+    """A callable (sweeps, record, held-out error or None) that shows sweeps done and the time left."""
+    if not shown:
+        yield lambda sweeps, record, error: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[state]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(label, total=total, completed=done, state="starting")
+
+        def show(sweeps: int, record: Record, error: float | None) -> None:
+            held_out = "" if error is None else f" held-out RMSE {error:.4f}"
+            state = f"sweep {sweeps}/{total} change {record.change:.1e}{held_out}"
+            bar.update(task, completed=sweeps, state=state)
+
+        yield show

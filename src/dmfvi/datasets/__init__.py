@@ -7,6 +7,7 @@ from dmfvi.datasets.masks import (
     mask_large_values,
     mask_points_at_random,
 )
+from dmfvi.datasets.ratings import RatingData, make_ratings, split_ratings
 from dmfvi.datasets.synthetic import LowRankData, make_gaussian, make_low_rank
 from dmfvi.datasets.tables import read_table
 from dmfvi.datasets.tracks import Tracks, read_tracks
@@ -14,14 +15,17 @@ from dmfvi.datasets.tracks import Tracks, read_tracks
 __all__ = [
     "CubeTracks",
     "LowRankData",
+    "RatingData",
     "Tracks",
     "make_cube",
     "make_gaussian",
     "make_low_rank",
+    "make_ratings",
     "mask_at_random",
     "mask_by_depth",
     "mask_large_values",
     "mask_points_at_random",
     "read_table",
     "read_tracks",
+    "split_ratings",
 ]

@@ -6,6 +6,7 @@ from dmfvi.estimators.hmm import CategoricalHMM, GaussianHMM
 from dmfvi.estimators.lda import LatentDirichletAllocation
 from dmfvi.estimators.mixture_of_pca import MixtureOfPCA
 from dmfvi.estimators.ppca import PPCA
+from dmfvi.estimators.rating_factorization import RatingFactorization
 from dmfvi.estimators.regression import BayesianLinearRegression, BayesianLogisticRegression
 from dmfvi.estimators.svd import SVDFactorization
 
@@ -19,5 +20,6 @@ __all__ = [
     "GaussianHMM",
     "LatentDirichletAllocation",
     "MixtureOfPCA",
+    "RatingFactorization",
     "SVDFactorization",
 ]

@@ -1,0 +1,84 @@
+"""How well predictions do on ratings that were held out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from dmfvi._numeric import FloatArray
+from dmfvi.estimators.rating_fit import RatingRun
+from dmfvi.models.ratings_posterior import UNKNOWN, UserPosteriors
+from dmfvi.models.ratings_shard import RatedUsers
+
+#: users at most whose held-out ratings are predicted after every sweep
+WATCHED_USERS = 20_000
+
+
+class Evaluation(NamedTuple):
+    """Root mean squared error of clipped means, part of the ratings inside the intervals."""
+
+    rmse: float
+    coverage: float
+    n_ratings: int
+    n_unknown: int  # predicted without knowing the user or the item
+
+
+def evaluate(
+    mean: FloatArray,
+    variance: FloatArray,
+    ratings: FloatArray,
+    scale: tuple[float, float],
+    level: float,
+) -> tuple[float, float]:
+    """RMSE and coverage of predictions."""
+    error = np.clip(mean, *scale) - ratings
+    half = norm.ppf(0.5 + 0.5 * level) * np.sqrt(variance)
+    inside = (ratings >= mean - half) & (ratings <= mean + half)
+    return float(np.sqrt(np.mean(error**2))), float(inside.mean())
+
+
+class Watched:
+    """Held-out ratings of some users, predicted from beliefs during a run."""
+
+    def __init__(
+        self,
+        users: NDArray[np.int64],
+        items: NDArray[np.int64],
+        ratings: FloatArray,
+        scale: tuple[float, float],
+    ) -> None:
+        known = np.unique(users[users != UNKNOWN])
+        if len(known) > WATCHED_USERS:  # evenly spread over all nodes
+            known = known[:: -(-len(known) // WATCHED_USERS)]
+        chosen = (users == UNKNOWN) | np.isin(users, known)
+        self.known = known
+        self.users, self.items, self.ratings = users[chosen], items[chosen], ratings[chosen]
+        self.scale = scale
+        self._parts: list[RatedUsers] | None = None
+
+    def rmse(self, run: RatingRun) -> float:
+        """Of the run as it is now."""
+        if self._parts is None:
+            self._parts = self._gather(run)
+        parts = [
+            UserPosteriors.of(part, belief, run.start.model)
+            for part, belief in zip(self._parts, run.beliefs, strict=True)
+            if part.by_user.n_rows
+        ]
+        users = UserPosteriors.joined(parts) if parts else None
+        rows = np.where(self.users == UNKNOWN, UNKNOWN, np.searchsorted(self.known, self.users))
+        mean, _ = run.posterior(0).predict(rows, self.items, users)
+        return float(np.sqrt(np.mean((np.clip(mean, *self.scale) - self.ratings) ** 2)))
+
+    def _gather(self, run: RatingRun) -> list[RatedUsers]:
+        """The users' own ratings, at the nodes that hold them."""
+        ends = np.cumsum([shard.by_user.n_rows for shard in run.shards])
+        parts, begin = [], 0
+        for shard, end in zip(run.shards, ends, strict=True):
+            here = self.known[(self.known >= begin) & (self.known < end)] - begin
+            parts.append(shard.some(here))
+            begin = int(end)
+        return parts

@@ -1,0 +1,118 @@
+"""Numba code that brings ratings into rows and columns; imported only when it is used."""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+
+@njit(parallel=True, cache=True, fastmath=True)
+def sum_table_rows(indptr, columns, table, chunks, out):
+    """out[n] = sum of table[columns] over row n, whatever the ratings."""
+    width = table.shape[1]
+    for c in prange(len(chunks) - 1):
+        total = np.empty(width)
+        for row in range(chunks[c], chunks[c + 1]):
+            total[:] = 0.0
+            for e in range(indptr[row], indptr[row + 1]):
+                near = table[columns[e]]
+                for p in range(width):
+                    total[p] += near[p]
+            for p in range(width):
+                out[row, p] = total[p]
+
+
+@njit(cache=True)
+def group_rows(rows, columns, codes, n_rows, indptr, out_columns, out_codes):
+    """Counting sort of triples by row, stable; ``indptr`` has n_rows + 1 places."""
+    indptr[:] = 0
+    for e in range(len(rows)):
+        indptr[rows[e] + 1] += 1
+    for n in range(n_rows):
+        indptr[n + 1] += indptr[n]
+    place = indptr[:-1].copy()
+    for e in range(len(rows)):
+        at = place[rows[e]]
+        place[rows[e]] = at + 1
+        out_columns[at] = columns[e]
+        out_codes[at] = codes[e]
+
+
+@njit(cache=True)
+def transpose_rows(indptr, columns, codes, n_columns, out_indptr, out_columns, out_codes):
+    """The same ratings by column, rows ascending."""
+    out_indptr[:] = 0
+    for e in range(len(columns)):
+        out_indptr[columns[e] + 1] += 1
+    for n in range(n_columns):
+        out_indptr[n + 1] += out_indptr[n]
+    place = out_indptr[:-1].copy()
+    for row in range(len(indptr) - 1):
+        for e in range(indptr[row], indptr[row + 1]):
+            at = place[columns[e]]
+            place[columns[e]] = at + 1
+            out_columns[at] = row
+            out_codes[at] = codes[e]
+
+
+@njit(cache=True)
+def encode_grid(values, low, per_unit, out):
+    """Codes of values on the grid low + code / per_unit; the first place that is not on it, or -1."""
+    for e in range(len(values)):
+        place = (values[e] - low) * per_unit
+        code = np.rint(place)
+        if abs(place - code) > 1e-4 or code > 255.0:
+            return e
+        out[e] = np.uint8(code)
+    return -1
+
+
+@njit(cache=True)
+def first_outside(values, low, high):
+    """The first place where a value is not within [low, high] (NaN never is), or -1."""
+    for e in range(len(values)):
+        if not (values[e] >= low and values[e] <= high):
+            return e
+    return -1
+
+
+@njit(cache=True)
+def merge_duplicates(indptr, columns, values, n_columns, new_indptr):
+    """Means of repeated columns within a row, moved together in place; how many were repeated."""
+    place = np.full(n_columns, -1, np.int64)
+    times = np.zeros(n_columns, np.int64)
+    at = 0
+    repeated = 0
+    new_indptr[0] = 0
+    for row in range(len(indptr) - 1):
+        begin = at
+        for e in range(indptr[row], indptr[row + 1]):
+            column = columns[e]
+            if place[column] >= begin:
+                repeated += 1
+                values[place[column]] += values[e]
+            else:
+                place[column] = at
+                times[column] = 0
+                columns[at] = column
+                values[at] = values[e]
+                at += 1
+            times[column] += 1
+        for e in range(begin, at):
+            values[e] /= times[columns[e]]
+        new_indptr[row + 1] = at
+    return repeated
+
+
+@njit(cache=True)
+def count_duplicates(indptr, columns, n_columns):
+    """How many entries repeat a column of the same row."""
+    seen = np.full(n_columns, -1, np.int64)
+    repeated = 0
+    for row in range(len(indptr) - 1):
+        for e in range(indptr[row], indptr[row + 1]):
+            if seen[columns[e]] == row:
+                repeated += 1
+            seen[columns[e]] = row
+    return repeated

@@ -1,0 +1,67 @@
+"""Compact copies of parsed ratings: five bytes a rating for a source with few items and stars."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dmfvi.ratings.table import RatingTable
+
+if TYPE_CHECKING:
+    from dmfvi.ratings.readers import Source
+
+VERSION = 1
+COLUMNS = ("users", "items", "ratings", "user_ids", "item_ids")
+
+
+def cache_directory() -> Path:
+    """$DMFVI_CACHE, or dmfvi in the user's cache directory."""
+    given = os.environ.get("DMFVI_CACHE")
+    if given:
+        return Path(given)
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "dmfvi"
+
+
+def cached(
+    source: Source, where: str | Path | None, read: Callable[[], RatingTable]
+) -> RatingTable:
+    """The table from the cache, or read and kept there; a damaged copy is written anew."""
+    folder = cache_directory() if where is None else Path(where)
+    file = folder / f"ratings-{_key(source)}.npz"
+    if file.exists():
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                return RatingTable(*(archive[name] for name in COLUMNS))
+        except Exception:  # a torn copy is only a copy
+            file.unlink(missing_ok=True)
+    table = read()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".part")
+    except OSError:  # nowhere to keep it: the ratings are all the same
+        return table
+    try:
+        with os.fdopen(handle, "wb") as target:
+            np.savez(target, **{name: getattr(table, name) for name in COLUMNS})
+        os.replace(temporary, file)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return table
+
+
+def _key(source: Source) -> str:
+    """Of the files as they are now and of how they are read."""
+    facts = [VERSION, source.kind, source.delimiter, source.places, source.skip, source.columns]
+    facts.append(source.text_ids)
+    for path in source.files:
+        status = path.stat()
+        facts.append((str(path.resolve()), status.st_size, status.st_mtime_ns))
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:24]

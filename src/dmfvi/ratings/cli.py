@@ -1,0 +1,363 @@
+"""The command line for ratings: dmfvi ratings fit, predict, recommend."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from dmfvi.estimators import RatingFactorization
+from dmfvi.estimators.rating_validation import Evaluation
+from dmfvi.network import Network
+from dmfvi.ratings.readers import read_pairs, read_probe, read_ratings
+from dmfvi.ratings.storage import (
+    CHECKPOINT_FILE,
+    Checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+)
+from dmfvi.ratings.table import RatingTable
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Factorize rating matrices, with uncertainty: fit, predict, recommend.",
+)
+console = Console()
+#: seconds between checkpoints
+CHECKPOINT_EVERY = 20.0
+INTERRUPTED = 130
+LEVEL = 0.9
+#: lines of predictions written at a time
+WRITE_ROWS = 100_000
+
+
+class Topology(StrEnum):
+    """Graphs for the nodes."""
+
+    ring = "ring"
+    chain = "chain"
+    star = "star"
+    complete = "complete"
+
+
+class Noise(StrEnum):
+    """Whose noise level."""
+
+    user = "user"
+    shared = "shared"
+
+
+class Strategy(StrEnum):
+    """How to rank items."""
+
+    mean = "mean"
+    ucb = "ucb"
+    thompson = "thompson"
+
+
+Columns = Annotated[
+    str | None, typer.Option(help="Columns of user, item and rating: 'who,what,stars'.")
+]
+
+
+@app.command()
+def fit(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="Netflix directory or file, MovieLens u.data, ratings.dat or ratings.csv, .csv, .parquet."
+        ),
+    ],
+    components: Annotated[int, typer.Option(help="Rank.")] = 12,
+    nodes: Annotated[int, typer.Option(help="Nodes the users are split over; 1 is pooled.")] = 1,
+    topology: Annotated[Topology, typer.Option(help="Who talks to whom.")] = Topology.ring,
+    out: Annotated[Path, typer.Option(help="Directory of the model.")] = Path("dmfvi-ratings"),
+    sweeps: Annotated[int, typer.Option(help="Sweeps over all ratings.")] = 20,
+    holdout: Annotated[float, typer.Option(help="Part of the ratings to hold out.")] = 0.0,
+    probe: Annotated[
+        Path | None, typer.Option(help="File that names the ratings to hold out.")
+    ] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help=".csv for predictions of what was held out.")
+    ] = None,
+    resume: Annotated[bool, typer.Option(help="Go on from the checkpoint in --out.")] = False,
+    noise: Annotated[Noise, typer.Option(help="Noise level per user, or one.")] = Noise.user,
+    choice_features: Annotated[
+        int, typer.Option(help="Coordinates of who rates what for the prior means.")
+    ] = 16,
+    low: Annotated[float | None, typer.Option(help="Lowest rating of the scale.")] = None,
+    high: Annotated[float | None, typer.Option(help="Highest rating of the scale.")] = None,
+    columns: Columns = None,
+    text_ids: Annotated[bool | None, typer.Option(help="Ids are words.")] = None,
+    cache: Annotated[bool, typer.Option(help="Keep a compact copy of parsed ratings.")] = True,
+    seed: Annotated[int, typer.Option(help="Seed of the start and of the hold-out.")] = 0,
+) -> None:
+    """Fit a Bayesian factorization; Ctrl-C keeps what was learned, --resume goes on."""
+    _check_options(nodes, holdout, probe, predictions, out, low, high)
+    settings = {
+        "components": components,
+        "nodes": nodes,
+        "topology": topology.value,
+        "holdout": holdout,
+        "probe": None if probe is None else str(probe.resolve()),
+        "noise": noise.value,
+        "choice_features": choice_features,
+        "seed": seed,
+    }
+    checkpoint = _checkpoint(out, settings) if resume else None
+    table = _read(data, columns, text_ids, cache)
+    held = _held_out(table, holdout, probe, seed)
+    train = table if held is None else table[~held]
+    test = None if held is None else table[held]
+    del table
+    model = RatingFactorization(
+        components,
+        network=getattr(Network, topology.value)(nodes) if nodes > 1 else None,
+        noise=noise.value,
+        n_choice_features=choice_features,
+        max_sweeps=sweeps,
+        rating_scale=None if low is None or high is None else (low, high),
+        random_state=seed,
+        verbose=1,
+    )
+    latest: list[Checkpoint] = []
+    written = [time.monotonic()]
+
+    def keep(current: Checkpoint) -> None:
+        latest[:] = [current._replace(settings=json.dumps(settings))]
+        if time.monotonic() - written[0] > CHECKPOINT_EVERY:
+            save_checkpoint(latest[0], out)
+            written[0] = time.monotonic()
+
+    asked = None if test is None else _ids(test)
+    try:
+        model.fit(train, held_out=asked, on_sweep=keep, resume=checkpoint)
+    except KeyboardInterrupt:
+        _interrupted(model, latest, out)
+        raise typer.Exit(INTERRUPTED) from None
+    path = model.save(out)
+    (out / CHECKPOINT_FILE).unlink(missing_ok=True)
+    score = None if asked is None else model.evaluate(*asked, level=LEVEL)
+    console.print(_summary(model, train, score, path))
+    if predictions is not None and asked is not None:
+        _write_predictions(model, asked[0], asked[1], predictions, LEVEL)
+
+
+@app.command()
+def predict(
+    pairs: Annotated[
+        Path, typer.Argument(help="Users and items: .csv, tabs, '::', or a Netflix probe.")
+    ],
+    model: Annotated[Path, typer.Option(help="Directory that dmfvi ratings fit wrote.")],
+    out: Annotated[Path | None, typer.Option(help=".csv to write; default: beside.")] = None,
+    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = LEVEL,
+) -> None:
+    """Predict ratings with deviations and intervals, under your own ids."""
+    if not 0 < level < 1:
+        raise ValueError(f"--level must lie in (0, 1), received {level}")
+    target = out if out is not None else pairs.with_name(f"{pairs.stem}.predicted.csv")
+    if target.suffix != ".csv" or target.is_dir() or target.resolve() == pairs.resolve():
+        raise ValueError(f"--out {target} must be a .csv file, and not the input")
+    fitted = RatingFactorization.load(model)
+    users, items = read_pairs(pairs)
+    _write_predictions(fitted, users, items, target, level)
+
+
+@app.command()
+def recommend(
+    model: Annotated[Path, typer.Option(help="Directory that dmfvi ratings fit wrote.")],
+    user: Annotated[str, typer.Option(help="Whom to recommend to.")],
+    n: Annotated[int, typer.Option(help="How many items.")] = 10,
+    strategy: Annotated[
+        Strategy,
+        typer.Option(help="Expected rating, its upper confidence bound, or a posterior draw."),
+    ] = Strategy.mean,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+) -> None:
+    """The best items that a user has not rated yet."""
+    fitted = RatingFactorization.load(model)
+    best = fitted.recommend(user, n, strategy.value, random_state=seed)
+    table = RichTable(title=f"For user {escape(user)}, by {strategy.value}")
+    for name in ("item", "rating", "uncertainty", "score"):
+        table.add_column(name, justify="right")
+    for item, rating, std, score in zip(*best, strict=True):
+        table.add_row(escape(str(item)), f"{rating:.2f}", f"{std:.2f}", f"{score:.2f}")
+    console.print(table)
+
+
+# -- helpers ------------------------------------------------------------------------------
+
+
+def _check_options(
+    nodes: int,
+    holdout: float,
+    probe: Path | None,
+    predictions: Path | None,
+    out: Path,
+    low: float | None,
+    high: float | None,
+) -> None:
+    """Everything that can be refused before a long reading."""
+    if nodes < 1:
+        raise ValueError(f"--nodes must be at least 1, received {nodes}")
+    if not 0 <= holdout < 1:
+        raise ValueError(f"--holdout must lie in [0, 1), received {holdout}")
+    if holdout and probe is not None:
+        raise ValueError("--holdout and --probe both say what to hold out: give one of them")
+    if probe is not None and not probe.exists():
+        raise FileNotFoundError(f"--probe {probe} does not exist")
+    if predictions is not None and not holdout and probe is None:
+        raise ValueError("--predictions needs --holdout or --probe: nothing is held out")
+    if predictions is not None and predictions.suffix != ".csv":
+        raise ValueError(f"--predictions {predictions} must be a .csv file")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file: give a directory")
+    if (low is None) != (high is None):
+        raise ValueError("--low and --high go together: give both ends of the scale")
+
+
+def _checkpoint(out: Path, settings: dict[str, Any]) -> Checkpoint:
+    checkpoint = load_checkpoint(out)
+    before = json.loads(checkpoint.settings) if checkpoint.settings else settings
+    changed = [
+        f"--{name.replace('_', '-')} was {before.get(name)}, is {value}"
+        for name, value in settings.items()
+        if before.get(name) != value
+    ]
+    if changed:
+        raise ValueError(
+            f"the checkpoint in {out} is of another fit ({'; '.join(changed)}): "
+            "resume with the options that it began with"
+        )
+    return checkpoint
+
+
+def _read(data: Path, columns: str | None, text_ids: bool | None, cache: bool) -> RatingTable:
+    named = None
+    if columns is not None:
+        parts = [part.strip() for part in columns.split(",")]
+        if len(parts) != 3:
+            raise ValueError(
+                f"--columns needs three names, user, item and rating, received {columns!r}"
+            )
+        named = (parts[0], parts[1], parts[2])
+    with _bytes_bar(f"reading {data.name}") as progress:
+        return read_ratings(data, columns=named, text_ids=text_ids, cache=cache, progress=progress)
+
+
+@contextmanager
+def _bytes_bar(label: str) -> Iterator[Any]:
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(escape(label), total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _held_out(
+    table: RatingTable, holdout: float, probe: Path | None, seed: int
+) -> NDArray[np.bool_] | None:
+    if probe is not None:
+        held = read_probe(probe, table)
+    elif holdout:
+        held = np.random.default_rng(seed).random(len(table), dtype=np.float32) < holdout
+        if not held.any():
+            raise ValueError(f"--holdout {holdout} of {len(table)} ratings is none: hold out more")
+    else:
+        return None
+    if held.all():
+        raise ValueError("every rating is held out: nothing is left to learn from")
+    return held
+
+
+def _ids(test: RatingTable) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    return test.user_ids[test.users], test.item_ids[test.items], test.ratings.astype(np.float64)
+
+
+def _interrupted(model: RatingFactorization, latest: list[Checkpoint], out: Path) -> None:
+    if not latest:
+        console.print("interrupted before the first sweep was done: nothing to keep")
+        return
+    save_checkpoint(latest[0], out)
+    if hasattr(model, "posterior_"):
+        model.save(out)
+    console.print(
+        f"interrupted after sweep {latest[0].sweeps} of {latest[0].max_sweeps}: model and checkpoint "
+        f"are in {escape(str(out))}, --resume goes on"
+    )
+
+
+def _summary(
+    model: RatingFactorization, table: RatingTable, score: Evaluation | None, path: Path
+) -> RichTable:
+    summary = RichTable(title="Ratings", show_header=False)
+    rows = [
+        ("users x items", f"{len(model.user_ids_)} x {len(model.item_ids_)}"),
+        ("ratings", f"{len(table)}, mean {model.rating_mean_:.3f}"),
+        ("network", "pooled" if model.network is None else model.network.name),
+        ("sweeps", str(model.n_sweeps_)),
+        ("noise deviation", f"{model.noise_deviation_:.3f}"),
+        ("component deviations", " ".join(f"{v:.2g}" for v in model.component_deviations_)),
+    ]
+    if score is not None:
+        rows += [
+            ("held out", f"{score.n_ratings} ratings, {score.n_unknown} of unknown users or items"),
+            ("held-out RMSE", f"{score.rmse:.4f}"),
+            (f"{LEVEL:.0%} intervals cover", f"{score.coverage:.1%}"),
+        ]
+    for name, value in (*rows, ("saved", escape(str(path)))):
+        summary.add_row(name, value)
+    return summary
+
+
+def _write_predictions(
+    model: RatingFactorization,
+    users: NDArray[Any],
+    items: NDArray[Any],
+    target: Path,
+    level: float,
+) -> None:
+    """user, item, rating, std and interval, whole or not at all."""
+    mean, std = model.predict(users, items, return_std=True)
+    low, high = model.predict_interval(users, items, level, quiet=True)
+    temporary = target.with_name(target.name + ".part")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with temporary.open("w", newline="", encoding="utf-8") as handle:
+            writer = csv.writer(handle)
+            writer.writerow(["user", "item", "rating", "std", "low", "high"])
+            for begin in range(0, len(mean), WRITE_ROWS):
+                part = slice(begin, begin + WRITE_ROWS)
+                numbers = [np.round(v[part], 4).tolist() for v in (mean, std, low, high)]
+                writer.writerows(
+                    zip(users[part].tolist(), items[part].tolist(), *numbers, strict=True)
+                )
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    console.print(f"{len(mean)} predictions: {escape(str(target))}")
