@@ -28,7 +28,7 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="convergence, missing, cube, online, caltech, hopkins, dinosaur, or all."
+            help="convergence, missing, cube, online, caltech, hopkins, dinosaur, netflix, or all."
         ),
     ],
     quick: Annotated[

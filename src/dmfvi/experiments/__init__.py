@@ -1,6 +1,15 @@
 """The paper's experiments, one file each, enrolled here by one line."""
 
-from dmfvi.experiments import caltech, convergence, cube, dinosaur, hopkins, missing, online
+from dmfvi.experiments import (
+    caltech,
+    convergence,
+    cube,
+    dinosaur,
+    hopkins,
+    missing,
+    netflix_table,
+    online,
+)
 from dmfvi.experiments.base import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -13,6 +22,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         caltech.EXPERIMENT,
         hopkins.EXPERIMENT,
         dinosaur.EXPERIMENT,
+        netflix_table.EXPERIMENT,
     )
 }
 
