@@ -13,7 +13,8 @@ from dmfvi._numeric import FloatArray
 from dmfvi.agreement import Meeting
 from dmfvi.consensus import RULES, AllReduce, BregmanADMM, ConsensusRule, Place
 from dmfvi.consensus.mixing import design_mixing
-from dmfvi.engines import engine
+from dmfvi.engines import engine as make_engine
+from dmfvi.engines.base import Engine
 from dmfvi.engines.links import Links
 from dmfvi.engines.local import RoundRecord, Run
 from dmfvi.models.base import Belief, ConjugateModel
@@ -87,6 +88,7 @@ def infer(
     verbose: int = 0,
     observer: InferenceObserver | None = None,
     carried: Sequence[FloatArray] | None = None,
+    engine: str | Engine = "local",
 ) -> Inference:
     """Fit a conjugate model to one shard per node.
 
@@ -101,8 +103,9 @@ def infer(
     tol : relative accuracy of the natural parameters at which the nodes stop.
     observer : called after every round with the record and the posteriors; returning True ends the run.
     carried : per node, packed statistics and bound that are added to its shard's in every sweep.
+    engine : "local", or "mpi" or an engine that runs one node in this process: then ``shards`` has its shard only.
     """
-    session = Session.open(network, consensus, penalty, rounds_per_sweep, links, n_jobs)
+    session = Session.open(network, consensus, penalty, rounds_per_sweep, links, n_jobs, engine)
     return session.infer(
         model,
         shards,
@@ -136,6 +139,7 @@ class Session:
         rounds_per_sweep: int | Literal["auto"] = "auto",
         links: Links | None = None,
         n_jobs: int | None = None,
+        where: str | Engine = "local",
     ) -> Session:
         """Check the settings and choose the rule; no network is one node."""
         graph = Network.complete(1) if network is None else network
@@ -152,8 +156,10 @@ class Session:
         if network is None and links is not None:
             raise ValueError("links are for a network, received network=None: pass a network")
         rule = make_rule(consensus, graph, penalty, rounds_per_sweep)
-        machine = engine("local", links=links, n_jobs=n_jobs)
-        exact = (links is None or links.reliable) and averages_exactly(rule, graph)
+        machine: Engine = (
+            make_engine(where, links=links, n_jobs=n_jobs) if isinstance(where, str) else where
+        )
+        exact = machine.links.reliable and averages_exactly(rule, graph)
         return cls(graph, rule, machine, Meeting(graph, machine, rule.collective), exact)
 
     def agree(self, talk: Talk, shards: Sequence[Any]) -> list[Any]:
@@ -185,12 +191,12 @@ class Session:
         if start is None:
             starts = self.shared_start(model, shards, random_state)
         else:
-            starts = [start] * network.n_nodes
+            starts = [start] * len(shards)
         if not np.all(starts[0].in_domain()):
             raise ValueError(
                 f"the start of {type(model).__name__} is no proper distribution: {starts[0]!r}"
             )
-        shares = [None] * network.n_nodes if carried is None else list(carried)
+        shares = [None] * len(shards) if carried is None else list(carried)
         beliefs = [node_model.begin(q, share) for q, share in zip(starts, shares, strict=True)]
         label = "pooled fit" if network.n_nodes == 1 else network.name
         with live_rounds(label, tol, max_rounds, verbose > 0) as show:
@@ -210,6 +216,8 @@ class Session:
     ) -> list[Belief]:
         """The model's start, the same to the last bit at every node."""
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+        if len(shards) < self.network.n_nodes:  # each process has drawn its own
+            seed = int(self.meeting.broadcast(np.array([float(seed)]))[0][0])
         made = [model.start(shard, np.random.default_rng(seed)) for shard in shards]
         talks = [talk for talk in made if isinstance(talk, Generator)]
         if not talks:
@@ -219,7 +227,13 @@ class Session:
         return [q.unpack(natural) for q, natural in zip(beliefs, agreed, strict=True)]
 
     def _check_shards(self, shards: Sequence[Any]) -> None:
-        if len(shards) != self.network.n_nodes:
+        here = self.machine.owned(self.network)
+        if len(shards) != len(here):
+            if len(here) < self.network.n_nodes:
+                raise ValueError(
+                    f"received {len(shards)} shards, but this process runs node {here[0]} only: "
+                    "pass its own shard in a list"
+                )
             raise ValueError(
                 f"received {len(shards)} shards for a network of {self.network.n_nodes} nodes: "
                 "pass one per node, or [all data] without a network"

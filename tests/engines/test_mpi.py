@@ -35,6 +35,19 @@ save_posterior(model.posterior_, Path(f"{sys.argv[1]}-{rank}"))
 """
 
 
+CONJUGATE = """
+import numpy as np
+from mpi4py import MPI
+from dmfvi import Network, infer
+from dmfvi.models.poisson_gamma import PoissonGamma
+
+rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+counts = np.random.default_rng(rank).poisson(3.0, size=(20 + rank, 3))
+result = infer(PoissonGamma(3), [counts], Network.ring(size), engine="mpi", random_state=0)
+np.save(f"conjugate-{rank}.npy", result.posterior.pack())
+"""
+
+
 def mpiexec() -> list[str]:
     beside = Path(sys.executable).parent / "mpiexec"
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
@@ -74,6 +87,20 @@ def test_ranks_give_the_local_answer(parts: Path, rule: str) -> None:
     for rank in range(4):
         saved = load_posterior(parts / f"{rule}-{rank}")
         assert saved.posterior.distance(local.node_posteriors_[rank]) < 1e-9
+
+
+def test_any_conjugate_model_runs_on_ranks(parts: Path) -> None:
+    from dmfvi import infer
+    from dmfvi.models.poisson_gamma import PoissonGamma
+
+    (parts / "conjugate.py").write_text(CONJUGATE)
+    done = run(parts, 4, "conjugate.py")
+    assert done.returncode == 0, done.stderr
+    counts = [np.random.default_rng(r).poisson(3.0, size=(20 + r, 3)) for r in range(4)]
+    local = infer(PoissonGamma(3), counts, Network.ring(4), random_state=0)
+    for rank in range(4):
+        found = np.load(parts / f"conjugate-{rank}.npy")
+        np.testing.assert_allclose(found, local.posteriors[rank].pack(), rtol=1e-9)
 
 
 def test_the_shell_checkpoints_and_resumes(parts: Path) -> None:
