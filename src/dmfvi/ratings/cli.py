@@ -303,11 +303,11 @@ def _interrupted(model: RatingFactorization, latest: list[Checkpoint], out: Path
         console.print("interrupted before the first sweep was done: nothing to keep")
         return
     save_checkpoint(latest[0], out)
-    if hasattr(model, "posterior_"):
+    if hasattr(model, "converged_"):  # set last: the model is whole
         model.save(out)
     console.print(
-        f"interrupted after sweep {latest[0].sweeps} of {latest[0].max_sweeps}: model and checkpoint "
-        f"are in {escape(str(out))}, --resume goes on"
+        f"interrupted after sweep {latest[0].sweeps} of {latest[0].max_sweeps}: what was learned is in "
+        f"{escape(str(out))}, --resume goes on"
     )
 
 
