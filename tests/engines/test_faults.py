@@ -60,7 +60,7 @@ def test_late_reordered_and_doubled_messages(tmp_path: Path) -> None:
 @pytest.mark.parametrize("victim", range(5))
 def test_a_killed_node_comes_back(tmp_path: Path, victim: int) -> None:
     cluster = Cluster(tmp_path, RING, SHARDS, timing=QUICK, every=5)
-    when = int(np.random.default_rng(victim).integers(6, 30))
+    when = int(np.random.default_rng(victim).integers(6, 18))
 
     def die(rounds: int) -> None:
         if rounds == when:
