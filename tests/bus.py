@@ -72,6 +72,7 @@ class Cluster:
         self.timing = timing or Timing(patience=0.05, silence=30.0, settle=0.3, linger=30.0)
         self.model = model or ModelSettings(components=2)
         self.every, self.single = every, single
+        self.wait_seconds = 60.0
         self.bus = Bus()
         self.transports: dict[int, FaultyTransport] = {}
         self.threads: dict[int, threading.Thread] = {}
@@ -98,7 +99,7 @@ class Cluster:
             self.timing,
             checkpoint_every=self.every,
             wait_for=wait_for,
-            wait_seconds=30.0,
+            wait_seconds=self.wait_seconds,
             single=self.single,
         )
         program = NodeProgram(config, self.transports[node], self.shards[node])

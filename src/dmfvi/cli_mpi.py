@@ -34,11 +34,18 @@ def fit_rank(
     """Load this rank's rows, fit with the others, rank 0 writes the model."""
     if resume and checkpoint is None:
         raise ValueError("--resume needs --checkpoint, the folder to resume from")
-    content = json.dumps([components, topology.value, settings, seed, str(data)], sort_keys=True)
-    mark = hashlib.sha256(content.encode()).hexdigest()[:32]
-    engine = MpiEngine(journal=checkpoint, every=every, resume=resume, fingerprint=mark)
-    rank, size = int(engine.comm.Get_rank()), int(engine.comm.Get_size())
+    if every < 1:
+        raise ValueError(f"--every must be at least 1, received {every}")
+    world = MpiEngine().comm
+    rank, size = int(world.Get_rank()), int(world.Get_size())
     table = _rows(data, rank, size, header)
+    # more rounds may be asked for when resuming; other rows or settings are another fit
+    fixed = {name: value for name, value in settings.items() if name != "max_rounds"}
+    mark = hashlib.sha256(json.dumps([components, topology.value, fixed, seed]).encode())
+    mark.update(np.ascontiguousarray(table.data).tobytes())
+    engine = MpiEngine(
+        journal=checkpoint, every=every, resume=resume, fingerprint=mark.hexdigest()[:32]
+    )
     model = BayesianPCA(
         components,
         network=make_network(topology, size) if size > 1 else None,
@@ -47,7 +54,7 @@ def fit_rank(
         verbose=int(rank == 0),
         **settings,
     ).fit(table.data)
-    if engine.journal is not None:
+    if engine.journal is not None and model.converged_:
         engine.journal.clear()
     if rank == 0:
         path = save_posterior(model.posterior_, out, table.columns, model.converged_)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from pathlib import Path
@@ -92,7 +94,7 @@ def keys_issue(
 
 
 def launch(
-    cluster: Annotated[Path, typer.Argument(help="TOML file with a [nodes] table of node files.")],
+    cluster: Annotated[Path, typer.Argument(help="TOML file with a list: nodes = [...].")],
     insecure: Insecure = False,
     timeout: Annotated[float, typer.Option(help="Seconds after which all are stopped.")] = 3600.0,
 ) -> None:
@@ -107,13 +109,14 @@ def launch(
     flags = ["--insecure"] if insecure else []
     for each in settings.values():
         (each.out / STATUS_FILE).unlink(missing_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="dmfvi-launch-"))
     running = {
         file: subprocess.Popen(
             [sys.executable, "-m", "dmfvi", "node", "--config", str(file), *flags],
-            stderr=subprocess.DEVNULL,
+            stderr=(folder / f"{place}.err").open("wb"),
             stdout=subprocess.DEVNULL,
         )
-        for file in files
+        for place, file in enumerate(files)
     }
     deadline = time.monotonic() + timeout
     try:
@@ -128,9 +131,20 @@ def launch(
         for process in running.values():
             if process.poll() is None:
                 process.kill()
-    failed = [str(file) for file, process in running.items() if process.returncode]
+        words = [_last_words(folder / f"{place}.err") for place in range(len(files))]
+        shutil.rmtree(folder, ignore_errors=True)
+    failed = [
+        f"{file}: {said}"
+        for (file, process), said in zip(running.items(), words, strict=True)
+        if process.returncode
+    ]
     if failed:
-        raise ValueError(f"nodes failed: {', '.join(failed)}; run one alone to see why")
+        raise ValueError("nodes failed\n" + "\n".join(failed))
+
+
+def _last_words(path: Path) -> str:
+    """The end of what a node wrote to its error stream."""
+    return " ".join(path.read_text(errors="replace").split())[-500:]
 
 
 def _node_files(cluster: Path) -> list[Path]:

@@ -9,6 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+#: read once: it can only be read by setting it, which other threads would notice
+UMASK = os.umask(0o077)
+os.umask(UMASK)
+
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[IO[Any]]:
@@ -17,11 +21,11 @@ def replacing(path: str | Path) -> Iterator[IO[Any]]:
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, suffix=".part")
     try:
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # a temporary file is private, the result need not be
+        os.chmod(temporary, 0o666 & ~UMASK)  # a temporary file is private, the result need not be
         with os.fdopen(handle, "wb") as file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut could leave an empty file under the name
         os.replace(temporary, target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -66,7 +66,9 @@ def issue(
     folder = Path(authority)
     if not (folder / CA_KEY).exists():
         raise FileNotFoundError(f"{folder / CA_KEY} does not exist: run dmfvi keys init first")
-    if not hosts:
+    if node < 0:
+        raise ValueError(f"a node's id must be a whole number of at least 0, received {node}")
+    if not hosts or not all(host.strip() and host.isascii() for host in hosts):
         raise ValueError("a node's certificate needs at least one host name or address")
     ca_key: Any = serialization.load_pem_private_key((folder / CA_KEY).read_bytes(), None)
     ca = x509.load_pem_x509_certificate((folder / CA_CERTIFICATE).read_bytes())

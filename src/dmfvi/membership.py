@@ -19,7 +19,9 @@ from dmfvi.network import Network
 from dmfvi.wire import Malformed
 
 #: bounds of what a view may claim
-MOST_NODES, MOST_NEIGHBOURS = 100_000, 10_000
+MOST_NODES, MOST_NEIGHBOURS = 4096, 1024
+#: ids fit a frame's header, versions leave room to outlive them
+LARGEST_ID, LARGEST_VERSION, LARGEST_EPOCH = 2**32, 2**53, 2**63
 #: numbers of an entry before its neighbours
 FIELDS = 5
 
@@ -72,7 +74,9 @@ class View:
         for node, entry in others.items():
             if node == self.node:
                 continue
-            if entry.newer_than(entries.get(node)):
+            if entry.newer_than(entries.get(node)) and (
+                node in entries or len(entries) < MOST_NODES
+            ):
                 entries[node] = entry
         mine = others.get(self.node)
         if mine is not None and mine.version > self.own.version:
@@ -154,6 +158,8 @@ def read_entries(payload: NDArray[Any]) -> dict[int, Entry]:
         at += FIELDS
         hears = tuple(numbers[at : at + count]) if 0 <= count <= MOST_NEIGHBOURS else ()
         proper = len(hears) == count and min(node, version, news, done_in, *hears) >= 0
+        proper = proper and max(node, *hears, 0) < LARGEST_ID and done_in < LARGEST_EPOCH
+        proper = proper and max(version, news) < LARGEST_VERSION
         if not proper or node in entries or node in hears:
             raise Malformed("view")
         entries[node] = Entry(version, tuple(sorted(set(hears))), news, done_in)

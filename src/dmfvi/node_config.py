@@ -26,9 +26,10 @@ class ModelSettings:
     max_rounds: int = 20_000
     seed: int = 0
 
-    def fingerprint(self, n_features: int) -> bytes:
-        """Sixteen bytes that all nodes of one model share."""
-        content = {f.name: getattr(self, f.name) for f in fields(self)} | {"features": n_features}
+    def fingerprint(self, n_features: int, columns: list[str] | None = None) -> bytes:
+        """Sixteen bytes that all nodes of one model share: settings, features, their names and order."""
+        content = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "max_rounds"}
+        content |= {"features": n_features, "columns": columns}
         text = json.dumps(["bayesian-pca", content], sort_keys=True)
         return hashlib.sha256(text.encode()).digest()[:16]
 
@@ -69,6 +70,9 @@ def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) ->
     """A node's settings from the tables of a TOML file."""
     known = {"node", "peers", "model", "timing", "tls", "faults"}
     _no_others(content, known, file, "the file")
+    for name in content:
+        if not isinstance(content[name], Mapping):
+            raise ValueError(f"{file}: {name} must be a table [{name}], received {content[name]!r}")
     node = dict(content.get("node", {}))
     names = {"id", "listen", "data", "out", "wait_for", "wait_seconds", "cluster"}
     names |= {"checkpoint_every", "single"}
@@ -79,6 +83,10 @@ def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) ->
     number = node["id"]
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**32:
         raise ValueError(f"{file}: id in [node] must be a whole number, received {number!r}")
+    _check_kinds(node, NODE_KINDS, file, "[node]")
+    _check_address(node["listen"], file, "listen in [node]")
+    if node.get("checkpoint_every", 1) < 1 or node.get("wait_for", 1) < 1:
+        raise ValueError(f"{file}: checkpoint_every and wait_for in [node] must be at least 1")
     peers = _peers(content.get("peers", {}), number, file)
     here = file.parent
     identity = _identity(content.get("tls"), here, file)
@@ -112,12 +120,11 @@ def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) ->
 def _peers(table: Mapping[str, Any], node: int, file: Path) -> dict[int, str]:
     peers = {}
     for key, address in table.items():
-        if not key.isdigit():
+        if not (key.isascii() and key.isdigit()):
             raise ValueError(f"{file}: [peers] maps node ids to addresses, received {key!r}")
         if int(key) == node:
             raise ValueError(f"{file}: [peers] names node {node} itself")
-        if not isinstance(address, str) or ":" not in address:
-            raise ValueError(f"{file}: peer {key} needs host:port, received {address!r}")
+        _check_address(address, file, f"peer {key}")
         peers[int(key)] = address
     return peers
 
@@ -137,7 +144,47 @@ def _identity(table: Mapping[str, Any] | None, here: Path, file: Path) -> Identi
 def _made(kind: Any, table: Mapping[str, Any], file: Path, where: str) -> Any:
     allowed = {f.name: f.type for f in fields(kind)}
     _no_others(table, set(allowed), file, where)
+    _check_kinds(table, {name: KINDS[str(text)] for name, text in allowed.items()}, file, where)
     return kind(**table)
+
+
+#: what the words of an annotation allow in a file
+KINDS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+}
+NODE_KINDS: dict[str, tuple[type, ...]] = {
+    "listen": (str,),
+    "data": (str,),
+    "out": (str,),
+    "cluster": (str,),
+    "single": (bool,),
+    "wait_for": (int,),
+    "checkpoint_every": (int,),
+    "wait_seconds": (int, float),
+}
+
+
+def _check_kinds(
+    table: Mapping[str, Any], kinds: Mapping[str, tuple[type, ...]], file: Path, where: str
+) -> None:
+    for name, value in table.items():
+        wanted = kinds.get(name)
+        if wanted is None:
+            continue
+        wrong_truth = isinstance(value, bool) and bool not in wanted
+        if wrong_truth or not isinstance(value, wanted):
+            names = " or ".join(kind.__name__ for kind in wanted)
+            raise ValueError(f"{file}: {name} in {where} must be {names}, received {value!r}")
+
+
+def _check_address(address: Any, file: Path, what: str) -> None:
+    host, _, port = str(address).rpartition(":")
+    proper = isinstance(address, str) and host and port.isascii() and port.isdigit()
+    if not proper or not 0 < int(port) < 65536:
+        raise ValueError(f"{file}: {what} needs host:port, received {address!r}")
 
 
 def _no_others(table: Mapping[str, Any], known: set[str], file: Path, where: str) -> None:

@@ -6,6 +6,7 @@ others tolerate goes on from its journal as if it had only been slow.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import warnings
@@ -58,9 +59,9 @@ def run_node(config: NodeConfig, on_status: OnStatus | None = None) -> Path:
     if config.faults is not None:
         transport = FaultyTransport(transport, config.faults)
     try:
-        program = NodeProgram(config, transport, table.data, on_status)
+        program = NodeProgram(config, transport, table.data, on_status, table.columns)
         try:
-            return program.run(table.columns)
+            return program.run()
         except (KeyboardInterrupt, SystemExit):
             program.node.leave()
             raise
@@ -77,9 +78,12 @@ class NodeProgram:
         transport: Transport,
         rows: FloatArray,
         on_status: OnStatus | None = None,
+        columns: list[str] | None = None,
     ) -> None:
         self.config = config
         self.rows = rows
+        self.columns = columns
+        self.rows_hash = hashlib.sha256(np.ascontiguousarray(rows).tobytes()).hexdigest()[:16]
         self.on_status = on_status
         self.said_at = 0.0
         self.last: RoundRecord | None = None
@@ -87,23 +91,27 @@ class NodeProgram:
             config.node,
             tuple(config.peers),
             transport,
-            config.model.fingerprint(rows.shape[1]),
+            config.model.fingerprint(rows.shape[1], columns),
             int(time.time()),
             config.timing,
             config.single,
         )
         self._remember_view()
 
-    def run(self, columns: list[str] | None = None) -> Path:
+    def run(self) -> Path:
         """Fit with who is there until nobody comes or goes any more."""
         wait_for, wait_seconds = self.config.wait_for, self.config.wait_seconds
+        if wait_for is None and self.config.peers:
+            wait_for = 2  # a node that meets nobody must not take its own rows for everybody's
         while True:
             try:
                 self._say("meeting")
                 network = self.node.gather(wait_for, wait_seconds)
                 self._write_view()
                 model = self.fit(network)
-                path = save_posterior(model.posterior_, self.config.out, columns, model.converged_)
+                path = save_posterior(
+                    model.posterior_, self.config.out, self.columns, model.converged_
+                )
                 self._say("waiting for others")
                 self.node.finish()
                 self._forget()
@@ -118,7 +126,7 @@ class NodeProgram:
         journal = Journal(
             self.config.out / "checkpoint",
             self.config.node,
-            f"{self.node.fingerprint.hex()} epoch {self.node.epoch}",
+            f"{self.node.fingerprint.hex()} epoch {self.node.epoch} rows {self.rows_hash}",
             self.config.checkpoint_every,
         )
         try:

@@ -60,7 +60,7 @@ def test_late_reordered_and_doubled_messages(tmp_path: Path) -> None:
 @pytest.mark.parametrize("victim", range(5))
 def test_a_killed_node_comes_back(tmp_path: Path, victim: int) -> None:
     cluster = Cluster(tmp_path, RING, SHARDS, timing=QUICK, every=5)
-    when = int(np.random.default_rng(victim).integers(6, 18))
+    when = int(np.random.default_rng(victim).integers(6, 12))
 
     def die(rounds: int) -> None:
         if rounds == when:
@@ -68,7 +68,7 @@ def test_a_killed_node_comes_back(tmp_path: Path, victim: int) -> None:
 
     cluster.hooks[victim] = die
     cluster.start_all()
-    cluster.threads[victim].join(30)
+    cluster.threads[victim].join(60)
     assert not cluster.threads[victim].is_alive()
     time.sleep(0.5)
     del cluster.hooks[victim]
@@ -77,6 +77,30 @@ def test_a_killed_node_comes_back(tmp_path: Path, victim: int) -> None:
     check_exact(cluster, list(range(5)), SHARDS)
     # it went on as the same member: nobody had to begin anew
     assert all(fits == [[0, 1, 2, 3, 4]] for n, fits in cluster.members.items() if n != victim)
+
+
+def test_a_node_killed_after_its_last_round_comes_back(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, RING, SHARDS, timing=QUICK)
+    cluster.start_all()
+    program = cluster.programs[1]
+
+    def die() -> None:
+        raise Killed
+
+    program.node.finish = die
+    cluster.threads[1].join(60)
+    cluster.start(1, None)
+    cluster.wait()
+    check_exact(cluster, list(range(5)), SHARDS)
+
+
+def test_a_node_that_meets_nobody_gives_up_and_says_so(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, RING, SHARDS, timing=QUICK)
+    cluster.wait_seconds = 1.0
+    cluster.start(2, None)
+    cluster.threads[2].join(20)
+    assert "never heard: [1, 3]" in str(cluster.errors[0])
+    assert not (tmp_path / "node-2" / "posterior.npz").exists()
 
 
 def test_a_frozen_node_wakes_up(tmp_path: Path) -> None:

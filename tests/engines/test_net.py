@@ -19,8 +19,9 @@ from dmfvi import BayesianPCA, Network
 from dmfvi.engines.net import NetworkNode
 from dmfvi.engines.transport import Identity, ZenohTransport, check_loopback
 from dmfvi.keys import init_authority, issue
+from dmfvi.membership import Entry, View
 from dmfvi.storage import load_posterior
-from dmfvi.wire import ROUND, Frame, pack
+from dmfvi.wire import INT64, ROUND, VIEW, Frame, pack
 from helpers import low_rank_shards
 from test_wire import mutated
 
@@ -195,3 +196,73 @@ def test_a_process_killed_and_started_again(tmp_path: Path, authority: Path) -> 
     for node in range(3):
         saved = load_posterior(tmp_path / f"node-{node}")
         assert saved.posterior.distance(pooled.posterior_) < 1e-6
+
+
+def test_a_neighbour_with_the_right_epoch_cannot_crash_or_fill_a_node() -> None:
+    """Well-formed frames of a member: wrong sizes, phases, rounds and numbers, and views beyond reason."""
+    bus = Bus()
+    node = NetworkNode(0, (1,), BusTransport(bus, 0, (1,)), b"m" * 16, version=5)
+    attacker = BusTransport(bus, 1, (0,))
+    attacker.send(
+        pack(Frame(VIEW, b"m" * 16, 1, 0, 0, 0, 0, 0, View(1, {1: Entry(3, (0,))}).pack()), INT64)
+    )
+    node.listen(0.1)
+    node.begin()
+    node.sizes[0] = {8}
+
+    def send(**fields) -> None:
+        base = Frame(ROUND, b"m" * 16, 1, node.epoch, 0, 3, 0, 9, np.ones(8))
+        attacker.send(pack(base._replace(**fields)))
+        node.listen(0.0)
+
+    send(payload=np.ones(5))
+    send(payload=np.full(8, 1e308))
+    send(round=2**62)
+    for phase in range(2, 300):
+        send(phase=phase, payload=np.ones(20_000))
+    assert not node.mail
+    for number in (2**63 - 1, 2**60):
+        hostile = np.array([0, number, 0, 0, 0], dtype=np.int64)
+        attacker.send(pack(Frame(VIEW, b"m" * 16, 1, 0, 0, 0, 0, 0, hostile), INT64))
+        node.listen(0.0)
+    many = {k: Entry(1, ()) for k in range(10, 4000)}
+    for start in (0, 4000, 8000):
+        shifted = View(1, {k + start: e for k, e in many.items()})
+        attacker.send(pack(Frame(VIEW, b"m" * 16, 1, 0, 0, 0, 0, 0, shifted.pack()), INT64))
+        node.listen(0.0)
+    assert len(node.view.entries) <= 4096
+    assert node.view.own.version < 10
+    assert {"size", "payload", "round", "phase", "view"} <= set(node.counts.refused)
+    send()
+    assert (1, 0) in node.mail  # a good frame still comes through
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("peers = 5\n[node]\nid = 0", "peers must be a table"),
+        (
+            '[node]\nid = 0\nlisten = "127.0.0.1:99999"\ndata = "a.npy"',
+            "listen in .node. needs host:port",
+        ),
+        ('[node]\nid = 0\nlisten = "127.0.0.1:7000"\ndata = 5', "data in .node. must be str"),
+        (
+            '[node]\nid = 0\nlisten = "127.0.0.1:7000"\ndata = "a.npy"\nspeed = 3',
+            "unknown .'speed'.",
+        ),
+        ('[node]\nid = 0\nlisten = "127.0.0.1:7000"\ndata = "a.npy"', "no .tls. table"),
+        (
+            '[node]\nid = 0\nlisten = "127.0.0.1:7000"\ndata = "a.npy"\n[timing]\npatience = "x"',
+            "patience in .timing. must be int or float",
+        ),
+        ("[node\n", "not a TOML file"),
+    ],
+)
+def test_bad_configurations_are_named(tmp_path: Path, text: str, message: str) -> None:
+    from dmfvi.node_config import read_config
+
+    file = tmp_path / "node.toml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        read_config(file, insecure="tls" not in message)
+    assert "node.toml" in str(caught.value)

@@ -137,6 +137,16 @@ def test_imputed_points_are_near_the_hidden_ones() -> None:
     assert (std[gone] > 0.01).all()
 
 
+def test_a_frame_with_x_only_is_used() -> None:
+    tracks = HIDDEN.copy()
+    tracks[1] = np.nan
+    tracks[5, 3:] = np.nan
+    model = StructureFromMotion(network=Network.ring(5), random_state=0).fit(tracks)
+    assert model.metric_
+    assert np.isfinite(model.cameras_[0, 0]).all()
+    assert np.isnan(model.cameras_[0, 1]).all()
+
+
 def test_views_that_do_not_turn_stay_affine_and_say_so() -> None:
     one_view = np.tile(COMPLETE[:2], (6, 1)) + 1e-3 * np.random.default_rng(0).standard_normal(
         (12, 8)
@@ -170,6 +180,7 @@ def test_a_frame_that_sees_nothing_is_no_obstacle() -> None:
         (np.where(COMPLETE[4, 5] == COMPLETE, np.inf, COMPLETE), "infinite at point 5 in frame 2"),
         ([c[:, :-1] if i else c for i, c in enumerate(CUBE.cameras)], r"\[8, 7, 7, 7, 7\]"),
         (CUBE.cameras[:3], "3 cameras for a network of 5"),
+        ([], "an empty list"),
         (COMPLETE[:4], "2 frames cannot be split over 5 cameras"),
     ],
 )

@@ -93,6 +93,10 @@ class ConsensusRule(ABC):
         """The payload of a node's last message: enough for one that comes too late to agree."""
         return self.payload(state)
 
+    def shortest(self, state: Any) -> int:
+        """Numbers in the shortest payload that a neighbour may send."""
+        return int(self.payload(state).size)
+
     def told(self, payload: FloatArray, like: FloatArray) -> FloatArray | None:
         """The estimate that a farewell carries, None if it carries none; ``like`` has its size."""
         return None

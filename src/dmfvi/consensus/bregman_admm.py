@@ -45,6 +45,8 @@ RAISE_ABOVE, LOWER_BELOW, LOWER_AFTER = 1.5, 0.25, 60
 #: per round, what a node remembers of the worst lateness that it has heard of
 PEAK_DECAY = 0.95
 LOWERING_NODE = 0
+#: an agreed lateness beyond this is no honest one
+MOST_LATE = 1e6
 HEADER = 3  # agreement version, agreed lateness, worst lateness heard of
 
 
@@ -230,6 +232,9 @@ class BregmanADMM(ConsensusRule):
     def farewell(self, state: AdmmState) -> FloatArray:
         return _said(state, with_belief=True)
 
+    def shortest(self, state: AdmmState) -> int:
+        return HEADER + state.target.size
+
     def told(self, payload: FloatArray, like: FloatArray) -> FloatArray | None:
         size = like.size
         return payload[HEADER + size :] if payload.size == HEADER + 2 * size else None
@@ -340,7 +345,7 @@ def _receive(state: AdmmState, inbox: Mapping[int, Incoming]) -> AdmmState:
         heard[j] = message.round
         duals[j] = mine - message.payload[HEADER : HEADER + size]
         version, level, peak = message.payload[:HEADER]
-        if level > 0:
+        if 0 < level <= MOST_LATE and 0 <= version < 2**53:
             lateness = lateness.heard(int(version), float(level), float(peak))
         if message.payload.size > HEADER + size:
             beliefs[j] = message.payload[HEADER + size :]

@@ -45,7 +45,13 @@ class Tracks(NamedTuple):
 
     def seen_in(self, min_frames: int) -> Tracks:
         """The points that are seen in at least so many frames."""
-        kept = np.isfinite(self.data[0::2]).sum(0) >= min_frames
+        seen = np.isfinite(self.data)
+        kept = (seen[0::2] | seen[1::2]).sum(0) >= min_frames
+        if not kept.any():
+            raise ValueError(
+                f"no point of {self.name} is seen in {min_frames} frames; the longest track has "
+                f"{(seen[0::2] | seen[1::2]).sum(0).max()}"
+            )
         motion = None if self.motion is None else self.motion[kept]
         return Tracks(self.data[:, kept], self.name, motion)
 
@@ -62,7 +68,11 @@ def read_tracks(path: str | Path) -> Tracks:
     if file.suffix.lower() == ".mat":
         return _read_mat(file)
     table = read_table(file)
-    if table.columns is not None and set(LONG_COLUMNS) <= {c.lower() for c in table.columns}:
+    names = {c.lower() for c in table.columns or []}
+    if {"frame", "point"} & names and not set(LONG_COLUMNS) <= names:
+        lacking = sorted(set(LONG_COLUMNS) - names)
+        raise ValueError(f"{file} lacks columns {lacking}: observations need frame, point, x and y")
+    if set(LONG_COLUMNS) <= names:
         return Tracks(_from_observations(table, file), file.stem)
     return Tracks(_even(table.data, file), file.stem)
 

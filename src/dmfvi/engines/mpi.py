@@ -88,7 +88,8 @@ class MpiEngine:
         (node,) = self.owned(network)
         phase, self.phase = self.phase, self.phase + 1
         if self.journal is not None and phase in self.journal.finished:
-            return Run([self.journal.finished[phase]], [], True)
+            belief, last = self.journal.finished[phase]
+            return Run([belief], [last], True)
         place = Place.of(network, node)
         state, number = self._start(job, phase, place, shards[0], beliefs[0])
         exchange = self._exchange(job, place)
@@ -109,8 +110,10 @@ class MpiEngine:
         if report is not None:
             self._keep(job, run, number, state, report, message, phase, observer)
         run.converged = state.done
-        if self.journal is not None:
-            self.journal.finish(phase, state.belief)
+        if self.journal is not None and state.done:
+            self.journal.finish(phase, (state.belief, run.history[-1]))
+        elif self.journal is not None:
+            self.journal.note(phase, number, state)
         return run
 
     def _keep(

@@ -31,6 +31,12 @@ HEARTBEAT = 0.5
 REPEAT_AFTER = 0.25
 #: an old phase's last frame is not repeated sooner than this, in seconds
 HELP_AGAIN = 0.02
+#: a neighbour may be this far ahead; what claims more is refused
+PHASES_AHEAD, ROUNDS_AHEAD = 1, 10_000_000
+#: numbers in a message at most
+LARGEST_MESSAGE = 2**27
+#: magnitudes beyond this are no statistics of standardised data
+LARGEST_NUMBER = 1e100
 #: rounds of a neighbour that are kept until they are needed
 AHEAD = 8
 #: absorbing the same statistics again, until the belief stands still
@@ -91,6 +97,7 @@ class NetworkNode:
         self.said_at = -np.inf
         self.epoch = -1
         self.phase = 0
+        self.round = 0
         self.sizes: dict[int, set[int]] = {}  # payload sizes that a phase may have
         self.mail: dict[tuple[int, int], dict[int, Frame]] = {}  # (sender, phase) -> round -> frame
         self.finals: dict[int, bytes] = {}  # own last frame of finished phases
@@ -163,6 +170,12 @@ class NetworkNode:
         if frame.phase < self.phase:
             self._help(frame)
             return
+        if frame.phase > self.phase + PHASES_AHEAD:
+            raise Malformed("phase")
+        if frame.round > self.round + ROUNDS_AHEAD:
+            raise Malformed("round")
+        if frame.payload.size > LARGEST_MESSAGE or not _sober(frame):
+            raise Malformed("payload")
         known = self.sizes.get(frame.phase)
         if known is not None and frame.payload.size not in known:
             raise Malformed("size")
@@ -210,14 +223,22 @@ class NetworkNode:
     # -- epochs -------------------------------------------------------------------------
 
     def gather(self, wait_for: int | None, timeout: float) -> Network:
-        """Wait until nobody has come or gone for a while (or all are there), then begin an epoch."""
+        """Wait until enough are there and nobody has come or gone for a while, then begin an epoch."""
         deadline = self.clock() + timeout
         while True:
             self.listen(0.05)
             calm = self.clock() - self.changed_at > self.timing.settle
             enough = wait_for is None or len(self.view.component) >= wait_for
-            if calm and (enough or self.clock() > deadline):
+            if calm and enough:
                 break
+            if not enough and self.clock() > deadline:
+                unheard = sorted(set(self.neighbours) - set(self.view.own.hears))
+                raise TimeoutError(
+                    f"node {self.node} waited {timeout:g} seconds for {wait_for} nodes and met "
+                    f"{list(self.view.component)}; never heard: {unheard}; refused frames: "
+                    f"{dict(self.counts.refused) or 'none'}. Start the others, check addresses, "
+                    "certificates and that all have the same [model] and columns, or lower wait_for"
+                )
         self.begin()
         return self.view.network()
 
@@ -279,10 +300,10 @@ class NetworkEngine:
         ids = node.view.component
         phase = node.phase
         if self.journal is not None and phase in self.journal.finished:
-            belief, final = self.journal.finished[phase]
+            belief, final, known = self.journal.finished[phase]
             node.finals[phase] = bytes(final)
             node.phase += 1
-            return Run([belief], [], True)
+            return Run([belief], [known], True)
         place = Place.of(network, index)
         state = self._start(job, phase, place, shards[0], beliefs[0])
         run = Run([state.belief])
@@ -290,7 +311,8 @@ class NetworkEngine:
         while not state.done and len(run.history) < max_rounds:
             message = message_of(job, state)
             data = node.frame_of(message, disagreement)
-            node.sizes[phase] = _sizes(job, message.payload.size)
+            node.round = max(node.round, message.round)
+            node.sizes[phase] = _sizes(job, state)
             inbox = self._exchange(state, data, {ids[j]: j for j in place.neighbours})
             state, report = step_node(job, state, inbox)
             disagreement = report.disagreement
@@ -311,8 +333,9 @@ class NetworkEngine:
         node.finals[phase] = final
         node.say(final)
         node.phase += 1
-        if self.journal is not None:
-            self.journal.finish(phase, (state.belief, np.frombuffer(final, dtype=np.uint8)))
+        if self.journal is not None and state.done:
+            kept = (state.belief, np.frombuffer(final, dtype=np.uint8), run.history[-1])
+            self.journal.finish(phase, kept)
         return run
 
     def _start(self, job: Job, phase: int, place: Place, shard: Any, belief: Any) -> NodeState:
@@ -372,20 +395,27 @@ class NetworkEngine:
                 continue
             chosen = number if number in box else max(box)
             frame = box[chosen]
+            if frame.payload.size not in self.node.sizes[self.node.phase]:
+                del box[chosen]  # it came before this phase was known
+                self.node.counts.refused["size"] += 1
+                continue
             inbox[index] = Message(index, frame.round, frame.payload, frame.quiet, frame.stop_at)
             for old in [k for k in box if k < chosen]:
                 del box[old]
         return inbox
 
 
-def _sizes(job: Job, size: int) -> set[int]:
+def _sizes(job: Job, state: NodeState) -> set[int]:
     """Payload sizes that a neighbour may send in this phase: with and without what late links need."""
-    from dmfvi.consensus.bregman_admm import HEADER, BregmanADMM
+    return {job.rule.payload(state.rule).size, job.rule.farewell(state.rule).size} | {
+        job.rule.shortest(state.rule)
+    }
 
-    if not isinstance(job.rule, BregmanADMM):
-        return {size}
-    inner = size - HEADER
-    return {size, HEADER + 2 * inner, HEADER + inner // 2 if inner % 2 == 0 else size}
+
+def _sober(frame: Frame) -> bool:
+    """Whether the numbers of a message can be what they claim to be."""
+    payload = frame.payload
+    return bool(payload.size and np.abs(payload).max() < LARGEST_NUMBER)
 
 
 def _absorbed(job: Job, state: NodeState, agreed: Any) -> NodeState:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dmfvi.files import replacing
+
 #: one colour a system, in all figures
 COLOURS = {
     "SVD": "#8d99a6",
@@ -60,5 +62,6 @@ def save_figure(
     draw(figure)
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
     for path in paths:
-        figure.savefig(path, dpi=140)
+        with replacing(path) as file:
+            figure.savefig(file, dpi=140, format=path.suffix[1:])
     return paths

@@ -112,7 +112,9 @@ def _run_case(name: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _case_file(out: Path, name: str, params: dict[str, Any]) -> Path:
-    content = json.dumps([FORMAT, __version__, name, params], sort_keys=True)
+    read = params.get("file")
+    digest = hashlib.sha256(Path(read).read_bytes()).hexdigest() if read else ""
+    content = json.dumps([FORMAT, __version__, name, params, digest], sort_keys=True)
     return out / "cases" / name / f"{hashlib.sha256(content.encode()).hexdigest()[:20]}.json"
 
 
@@ -143,24 +145,26 @@ def _write_results(
         for key, value in content.get("figures", {}).items()
         if not key.startswith(f"{experiment.name}/")
     }
+    versions = {
+        "dmfvi": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "scikit-learn": sklearn.__version__,
+    }
     figures = kept | {f"{experiment.name}/{k}": _plain(v) for k, v in summary.figures.items()}
     about = content.get("experiments", {}) | {
         experiment.name: {
             "title": experiment.title,
             "mode": "full" if full else "quick",
+            "versions": versions,
             "cases": list(cases),
             "seeds": sorted({c[k] for c in cases for k in ("run", "start") if k in c}),
         }
     }
     written = {
         "format": FORMAT,
-        "versions": {
-            "dmfvi": __version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "scipy": scipy.__version__,
-            "scikit-learn": sklearn.__version__,
-        },
+        "versions": versions,
         "experiments": about,
         "figures": dict(sorted(figures.items())),
     }

@@ -52,6 +52,10 @@ def split_by_camera(
 ) -> tuple[list[FloatArray], IntArray]:
     """One matrix per camera, and the camera of each frame in the order of the input."""
     parts = list(tracks) if isinstance(tracks, list | tuple) else None
+    if parts == []:
+        raise ValueError(
+            "tracks is an empty list: give (frames, 2, points) or one array per camera"
+        )
     if parts is not None and not isinstance(tracks, Tracks) and np.ndim(parts[0]) >= 2:
         return _given(parts, cameras, network)
     data = as_matrix(tracks)
@@ -126,6 +130,12 @@ def check_tracks(shards: Sequence[FloatArray]) -> None:
             + (f" and {len(short) - 5} more" if len(short) > 5 else "")
             + ": they have no depth, leave them out (Tracks.seen_in(2))"
         )
+
+
+def seen_by_both(rows: FloatArray) -> IntArray:
+    """(F,): points that the row with fewer of them sees, of the two rows of each frame."""
+    seen = np.isfinite(rows).sum(1)
+    return np.minimum(seen[0::2], seen[1::2])
 
 
 def frames_seen(rows: FloatArray) -> NDArray[np.bool_]:

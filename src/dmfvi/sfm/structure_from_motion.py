@@ -35,7 +35,7 @@ from dmfvi.sfm.affine import (
     shared_structure,
     turned_cameras,
 )
-from dmfvi.sfm.measurements import IntArray, check_tracks, frames_seen, split_by_camera
+from dmfvi.sfm.measurements import IntArray, check_tracks, seen_by_both, split_by_camera
 from dmfvi.sfm.metric import (
     MIN_SEEN,
     CameraModel,
@@ -254,7 +254,7 @@ class StructureFromMotion(BaseEstimator):
             return structures, poses
         equations = []
         for rows, cameras in zip(shards, poses, strict=True):
-            known = np.repeat(frames_seen(rows).sum(1) >= MIN_SEEN, 2)
+            known = np.repeat(seen_by_both(rows) >= MIN_SEEN, 2)
             equations.append(normal_equations(cameras.mean[known, :DIMENSIONS], self.metric))
         found = upgrade(meeting.sum(equations)[0], self.metric)
         if found.matrix is None:
@@ -262,8 +262,12 @@ class StructureFromMotion(BaseEstimator):
             warnings.warn(f"the structure stays affine: {found.message}", UserWarning, stacklevel=3)
             return structures, poses
         self.metric_, self.metric_message_ = True, ""
-        seen = frames_seen(shards[0]).sum(1)
-        first = 2 * int(np.argmax(seen >= min(MIN_SEEN, seen.max())))
+        # the first frame of the first camera that has one; its axes are those of the structure
+        frames = [np.flatnonzero(seen_by_both(rows) >= MIN_SEEN) for rows in shards[:1]]
+        if not len(frames[0]):
+            self.metric_, self.metric_message_ = False, "camera 0 sees too few points in any frame"
+            return structures, poses
+        first = 2 * int(frames[0][0])
         rows = poses[0].mean[first : first + 2, :DIMENSIONS] @ found.matrix
         upright = structures[0].mean @ np.linalg.inv(found.matrix).T
         axes = first_frame_axes(rows, upright)
