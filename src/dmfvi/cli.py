@@ -137,6 +137,8 @@ def fit(
         settings = {"tol": tol, "max_rounds": max_rounds, "covariance": covariance.value}
         fit_rank(data, components, topology, out, settings, seed, header, checkpoint, every, resume)
         return
+    if checkpoint is not None or resume:
+        raise ValueError("--checkpoint and --resume are for --engine mpi")
     if nodes < 1:
         raise ValueError(f"--nodes must be at least 1, received {nodes}")
     if out.exists() and not out.is_dir():

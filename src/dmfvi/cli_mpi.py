@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from dmfvi.cli_network import Topology, make_network
 from dmfvi.datasets.tables import Table, read_table
@@ -59,7 +58,7 @@ def fit_rank(
     if rank == 0:
         path = save_posterior(model.posterior_, out, table.columns, model.converged_)
         done = "converged" if model.converged_ else "NOT converged: raise --max-rounds"
-        Console().print(f"{size} ranks, {model.n_rounds_} rounds, {done}; saved: {path}")
+        print(f"{size} ranks, {model.n_rounds_} rounds, {done}; saved: {path}")
 
 
 def _rows(data: Path, rank: int, size: int, header: bool | None) -> Table:

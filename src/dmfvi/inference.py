@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from dmfvi._numeric import FloatArray
@@ -105,8 +107,17 @@ def infer(
     carried : per node, packed statistics and bound that are added to its shard's in every sweep.
     engine : "local", or "mpi" or an engine that runs one node in this process: then ``shards`` has its shard only.
     """
+    if not isinstance(model, ConjugateModel):
+        kind = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise TypeError(f"model must be an instance of a ConjugateModel, received {kind}")
+    if isinstance(tol, bool) or not tol > 0:
+        raise ValueError(f"tol must be positive, received {tol!r}")
+    if int(max_rounds) != max_rounds or max_rounds < 1:
+        raise ValueError(
+            f"max_rounds must be a whole number of at least 1, received {max_rounds!r}"
+        )
     session = Session.open(network, consensus, penalty, rounds_per_sweep, links, n_jobs, engine)
-    return session.infer(
+    result = session.infer(
         model,
         shards,
         start=start,
@@ -118,6 +129,15 @@ def infer(
         observer=observer,
         carried=carried,
     )
+    if not result.converged:
+        last = result.run.history[-1]
+        warnings.warn(
+            f"not converged after {last.round} rounds: relative change {last.change:.2e}, "
+            f"disagreement {last.disagreement:.2e}: raise max_rounds or loosen tol",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return result
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,9 @@ def issue(
     )
     target = Path(out) if out is not None else folder
     _write(target, f"{common_name(node)}.key", f"{common_name(node)}.pem", key, certificate)
+    if target != folder:  # a node needs the authority's certificate too
+        with replacing(target / CA_CERTIFICATE) as file:
+            file.write((folder / CA_CERTIFICATE).read_bytes())
     return target / f"{common_name(node)}.pem", target / f"{common_name(node)}.key"
 
 

@@ -24,6 +24,7 @@ from dmfvi.engines.faults import FaultyTransport
 from dmfvi.engines.net import MembershipChanged, NetworkEngine, NetworkNode
 from dmfvi.engines.transport import Transport, ZenohTransport
 from dmfvi.estimators import BayesianPCA
+from dmfvi.estimators.validation import check_choice, check_n_components, check_positive
 from dmfvi.families.base import FloatArray
 from dmfvi.files import write_text
 from dmfvi.membership import Entry, View
@@ -87,6 +88,9 @@ class NodeProgram:
         self.on_status = on_status
         self.said_at = 0.0
         self.last: RoundRecord | None = None
+        check_n_components(config.model.components, rows.shape[1])
+        check_positive("tol", config.model.tol)
+        check_choice("covariance", config.model.covariance, ["full", "diagonal"])
         self.node = NetworkNode(
             config.node,
             tuple(config.peers),
@@ -106,7 +110,7 @@ class NodeProgram:
         while True:
             try:
                 self._say("meeting")
-                network = self.node.gather(wait_for, wait_seconds)
+                network = self.node.gather(wait_for, wait_seconds, self._watch_meeting)
                 self._write_view()
                 model = self.fit(network)
                 path = save_posterior(
@@ -155,6 +159,10 @@ class NodeProgram:
         self.last = record
         if time.monotonic() - self.said_at > STATUS_EVERY:
             self._say("fitting")
+
+    def _watch_meeting(self) -> None:
+        if time.monotonic() - self.said_at > STATUS_EVERY:
+            self._say("meeting")
 
     def _say(self, state: str) -> None:
         record = self.last

@@ -37,8 +37,10 @@ class Tracks(NamedTuple):
 
     def of_motion(self, label: float) -> Tracks:
         """The points of one moving object."""
-        known = [] if self.motion is None else sorted({float(v) for v in self.motion})
-        if self.motion is None or float(label) not in known:
+        if self.motion is None:
+            raise ValueError(f"{self.name} does not label motions: take all of its points")
+        known = sorted({float(v) for v in self.motion})
+        if float(label) not in known:
             raise ValueError(f"{self.name} has motions {known}, received {label!r}")
         kept = self.motion == label
         return Tracks(self.data[:, kept], f"{self.name}, motion {label:g}", self.motion[kept])
@@ -67,6 +69,10 @@ def read_tracks(path: str | Path) -> Tracks:
     file = Path(path)
     if file.suffix.lower() == ".mat":
         return _read_mat(file)
+    if file.exists() and file.suffix.lower() not in (".csv", ".npy", ".npz"):
+        raise ValueError(
+            f"{file}: unknown format {file.suffix!r}, tracks are .mat, .csv, .npy or .npz"
+        )
     table = read_table(file)
     names = {c.lower() for c in table.columns or []}
     if {"frame", "point"} & names and not set(LONG_COLUMNS) <= names:

@@ -222,11 +222,17 @@ class NetworkNode:
 
     # -- epochs -------------------------------------------------------------------------
 
-    def gather(self, wait_for: int | None, timeout: float) -> Network:
+    def gather(
+        self,
+        wait_for: int | None,
+        timeout: float,
+        watch: Callable[[], None] = lambda: None,
+    ) -> Network:
         """Wait until enough are there and nobody has come or gone for a while, then begin an epoch."""
         deadline = self.clock() + timeout
         while True:
             self.listen(0.05)
+            watch()
             calm = self.clock() - self.changed_at > self.timing.settle
             enough = wait_for is None or len(self.view.component) >= wait_for
             if calm and enough:

@@ -72,7 +72,13 @@ class ZenohTransport:
         self.dropped = 0
         prefix = f"dmfvi/{cluster}/from"
         config = zenoh.Config.from_json5(json.dumps(_config(node, listen, peers, identity, prefix)))
-        self.session = zenoh.open(config)
+        try:
+            self.session = zenoh.open(config)
+        except Exception as error:  # its own class, with the place in its source
+            raise OSError(
+                f"node {node} cannot listen on {listen} ({str(error).split(' at ')[0]}): the address must be "
+                "one of this machine's and free, and certificate and key must belong together"
+            ) from error
         self.publisher = self.session.declare_publisher(
             f"{prefix}/{node}",
             congestion_control=zenoh.CongestionControl.DROP,

@@ -30,6 +30,9 @@ from dmfvi.models.mixture_shard import MixtureShard
 from dmfvi.models.starts import FeatureUnits, agree_on_units
 from dmfvi.network import Network
 
+#: a symbol beyond this is more likely an id than a code
+MOST_SYMBOLS = 1_000_000
+
 
 class GaussianHMM(HiddenMarkovEstimator):
     """Bayesian hidden Markov model with Gaussian emissions, pooled or over a network of nodes.
@@ -286,6 +289,11 @@ class CategoricalHMM(HiddenMarkovEstimator):
                 raise ValueError(
                     f"symbol {largest} is outside 0..{self.n_symbols - 1}: raise n_symbols={self.n_symbols}"
                 )
+        elif largest >= MOST_SYMBOLS:
+            raise ValueError(
+                f"the largest symbol is {largest}, a table of so many columns would be needed: encode "
+                "symbols as 0, 1, 2, ... (sklearn.preprocessing.OrdinalEncoder), or pass n_symbols"
+            )
         # how many symbols exist is part of the schema, like the names of columns
         self.n_symbols_ = int(largest + 1 if self.n_symbols is None else self.n_symbols)
         self.n_features_in_ = 1

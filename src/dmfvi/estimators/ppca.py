@@ -39,7 +39,8 @@ class PPCA(FactorEstimator):
 
     ``network=None`` is EM on all data (Tipping & Bishop 1999); with a network it is D-PPCA (Yoon & Pavlovic
     2012): ADMM on loadings, mean and noise precision, one E-step a round. Kept as the baseline that
-    ``BayesianPCA`` is compared with: it gives no uncertainty of the loadings, and it is slow.
+    ``BayesianPCA`` is compared with: it gives no uncertainty of the loadings, and it is slow: with missing entries
+    the likelihood is so flat that pooled and distributed loadings may differ in the third digit at ``tol=1e-5``.
 
     Parameters
     ----------

@@ -31,6 +31,9 @@ from dmfvi.ratings.table import Block, Scale, read_input, split_block
 DAMPING = 1e-9
 RULES = (BregmanADMM.name, StatisticsTracking.name, AllReduce.name)
 
+#: a compiled sweep unrolls the rank
+MOST_COMPONENTS = 32
+
 
 class RatingFactorization(RatingPredictor):
     """Bayesian matrix factorization with biases, learned prior means and honest intervals.
@@ -223,6 +226,11 @@ class RatingFactorization(RatingPredictor):
 
     def _check_parameters(self) -> None:
         check_whole("n_components", self.n_components, 1)
+        if self.n_components > MOST_COMPONENTS:
+            raise ValueError(
+                f"n_components must be at most {MOST_COMPONENTS}, the largest that the compiled sweep "
+                f"takes, received {self.n_components}"
+            )
         check_whole("max_sweeps", self.max_sweeps, 1)
         check_whole("n_choice_features", self.n_choice_features, 0)
         check_choice("noise", self.noise, ["user", "shared"])

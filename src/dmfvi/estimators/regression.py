@@ -47,6 +47,10 @@ class _Regression(ConjugateEstimator):
             )
         if is_shard_list(X):
             shards = check_shards(X)
+            if not isinstance(y, list | tuple) or any(np.ndim(part) == 0 for part in y):
+                raise ValueError(
+                    f"X is a list of {len(shards)} shards: pass y as a list too, one array per shard"
+                )
             targets = [column_or_1d(part, warn=True) for part in y]
             if len(targets) != len(shards) or any(
                 len(a) != len(b) for a, b in zip(shards, targets, strict=True)

@@ -18,7 +18,7 @@ import numpy as np
 from dmfvi._numeric import relative_norm
 from dmfvi.families.base import Family, FloatArray
 from dmfvi.families.product import Product
-from dmfvi.models.base import Absorbed, Belief, ConjugateModel, Model
+from dmfvi.models.base import Absorbed, Belief, ConjugateModel, Learned, Model
 
 #: part of the way to the domain's edge that a limited step goes
 EDGE_FRACTION = 0.9
@@ -62,12 +62,25 @@ class Conjugate(Model):
 
     def local_step(self, shard: Any, belief: ConjugateBelief) -> FloatArray:
         learned = self.model.local_step(shard, belief.q)
+        name = f"{type(self.model).__name__}.local_step"
+        if not isinstance(learned, Learned):
+            raise TypeError(
+                f"{name} must return Learned(statistics, bound), received {type(learned).__name__}"
+            )
+        if np.ndim(learned.bound) != 0 or not np.isfinite(learned.bound):
+            raise ValueError(
+                f"{name} must give one finite bound, received {learned.bound!r}: add it up"
+            )
         given = learned.statistics
         statistics = given if isinstance(given, np.ndarray) else given.pack()
         if statistics.size != self.model.statistics_size:
             raise ValueError(
                 f"{type(self.model).__name__}.local_step gave {statistics.size} numbers of statistics, "
                 f"expected {self.model.statistics_size}: one for each natural parameter of the prior"
+            )
+        if not np.isfinite(statistics).all():
+            raise ValueError(
+                f"{name} gave statistics that are not finite: look for NaN in the shard"
             )
         message = np.append(statistics, float(learned.bound))
         return message if belief.carried is None else message + belief.carried

@@ -207,7 +207,9 @@ def _read(source: Source, advance: Progress) -> RatingTable:
                 file, source.delimiter, source.places, source.skip, progress=advance
             )
         except NotWhole as error:
-            raise ValueError(f"{error}: if ids are words, say so (text_ids)") from error
+            raise ValueError(
+                f"{error}: if ids are words, say so (text_ids=True, --text-ids)"
+            ) from error
         table = _coded(triples, file)
     if not len(table):
         raise ValueError(f"{source.files[0]} holds no ratings")
@@ -337,7 +339,7 @@ def _find(fields: Sequence[str], what: str, file: Path) -> int:
             return lowered.index(name)
     raise ValueError(
         f"{file}: none of the columns {list(fields)[:12]} is a {what}'s: "
-        f"name it {what!r}, or say which columns hold user, item and rating"
+        f"name it {what!r}, or say which columns hold user, item and rating (columns=, --columns user,item,rating)"
     )
 
 
