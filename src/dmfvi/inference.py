@@ -129,7 +129,7 @@ def infer(
         observer=observer,
         carried=carried,
     )
-    if not result.converged:
+    if not result.converged and result.n_rounds >= max_rounds:  # an observer may end a run
         last = result.run.history[-1]
         warnings.warn(
             f"not converged after {last.round} rounds: relative change {last.change:.2e}, "
