@@ -108,7 +108,9 @@ def test_the_shell_checkpoints_and_resumes(parts: Path) -> None:
     keep = ["--checkpoint", "kept", "--every", "4"]
     stopped = run(parts, 4, *fit, *keep, "--max-rounds", "13", "--out", "stopped")
     assert "NOT converged" in stopped.stdout
-    assert not list((parts / "kept").glob("*.npz"))  # a run that ended leaves nothing to resume
+    further = run(parts, 4, *fit, *keep, "--resume", "--out", "further")
+    assert further.returncode == 0, further.stderr
+    assert not list((parts / "kept").glob("*.npz"))  # a run that has converged leaves nothing
     whole = run(parts, 4, *fit, "--out", "whole")
     assert whole.returncode == 0, whole.stderr
     killer = parts / "killer.py"
@@ -120,10 +122,11 @@ def test_the_shell_checkpoints_and_resumes(parts: Path) -> None:
     ]
     resumed = run(parts, 4, *fit, *keep, "--resume", "--out", "again")
     assert resumed.returncode == 0, resumed.stderr
-    a, b = load_posterior(parts / "whole").posterior, load_posterior(parts / "again").posterior
-    assert a.distance(b) < 1e-9
-    rounds = [int(re.search(r"(\d+)\D* rounds", d.stdout)[1]) for d in (whole, resumed)]
-    assert rounds[1] < rounds[0]
+    reference = load_posterior(parts / "whole").posterior
+    for name in ("again", "further"):
+        assert load_posterior(parts / name).posterior.distance(reference) < 1e-9
+    rounds = [int(re.search(r"(\d+)\D* rounds", d.stdout)[1]) for d in (whole, resumed, further)]
+    assert max(rounds[1:]) < rounds[0]
 
 
 KILLER = """
