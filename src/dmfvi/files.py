@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import tempfile
 from collections.abc import Iterator
@@ -30,6 +32,15 @@ def replacing(path: str | Path) -> Iterator[IO[Any]]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def replacing_table(path: str | Path) -> Iterator[Any]:
+    """A csv writer on a UTF-8 file that takes the place of ``path`` when the block ends well."""
+    with replacing(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        yield csv.writer(text)
+        text.detach()  # flushes, and leaves closing to the file
 
 
 def write_text(path: str | Path, text: str) -> Path:

@@ -129,14 +129,8 @@ def infer(
         observer=observer,
         carried=carried,
     )
-    if not result.converged and result.n_rounds >= max_rounds:  # an observer may end a run
-        last = result.run.history[-1]
-        warnings.warn(
-            f"not converged after {last.round} rounds: relative change {last.change:.2e}, "
-            f"disagreement {last.disagreement:.2e}: raise max_rounds or loosen tol",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
+    if result.n_rounds >= max_rounds:  # an observer may end a run before
+        warn_unless_converged(result.run, tol, stacklevel=3)
     return result
 
 
@@ -294,3 +288,17 @@ def averages_exactly(rule: ConsensusRule, network: Network) -> bool:
 def history_of(run: Run) -> dict[str, FloatArray]:
     """The records of a run as one array per column."""
     return {name: np.array([getattr(r, name) for r in run.history]) for name in HISTORY}
+
+
+def warn_unless_converged(run: Run, tol: float, stacklevel: int) -> None:
+    """Say how far a run has come and what to do, at the caller's line."""
+    if run.converged:
+        return
+    last, limited = run.history[-1], sum(record.limited_steps for record in run.history)
+    warnings.warn(
+        f"not converged after {last.round} rounds: relative change {last.change:.2e}, "
+        f"disagreement {last.disagreement:.2e}, {limited} limited steps; nodes stop when the error they "
+        f"estimate from both is below tol/10 = {0.1 * tol:.1e}: raise max_rounds or loosen tol",
+        ConvergenceWarning,
+        stacklevel=stacklevel,
+    )

@@ -117,7 +117,7 @@ def test_control_c_leaves_a_checkpoint_and_resume_goes_on(tmp_path: Path) -> Non
     environment = os.environ | {"NUMBA_NUM_THREADS": "1", "COLUMNS": "200"}
     # a checkpoint after every sweep shows when the first is done
     code = (
-        "import dmfvi.ratings.cli as c; c.CHECKPOINT_EVERY = 0; from dmfvi.cli import main; main()"
+        "import dmfvi.cli.ratings as c; c.CHECKPOINT_EVERY = 0; from dmfvi.cli import main; main()"
     )
     command = [sys.executable, "-c", code, "ratings", "fit"]
     command += [str(data), "--components", "3", "--holdout", "0.1", "--out"]

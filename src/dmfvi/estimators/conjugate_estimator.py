@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -26,7 +24,7 @@ from dmfvi.estimators.validation import (
     unmasked,
 )
 from dmfvi.families.base import FloatArray
-from dmfvi.inference import Inference, Session
+from dmfvi.inference import Inference, Session, warn_unless_converged
 from dmfvi.models.base import Belief, ConjugateModel
 from dmfvi.network import Network
 
@@ -166,15 +164,7 @@ class ConjugateEstimator(BaseEstimator):
         self.converged_ = inference.converged
         self.node_posteriors_ = [self._in_data_units(q) for q in inference.posteriors]
         self._show(0)
-        if not self.converged_:
-            last = inference.run.history[-1]
-            warnings.warn(
-                f"not converged after {last.round} rounds: relative change {last.change:.2e}, "
-                f"disagreement {last.disagreement:.2e}; nodes stop when the error they estimate from "
-                f"both is below tol/10 = {0.1 * self.tol:.1e}: raise max_rounds or loosen tol",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        warn_unless_converged(inference.run, self.tol, stacklevel=4)
         return self
 
     def _show(self, node: int) -> None:

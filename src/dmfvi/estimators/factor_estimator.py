@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -12,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -28,6 +26,7 @@ from dmfvi.estimators.validation import (
     unmasked,
 )
 from dmfvi.families.base import FloatArray
+from dmfvi.inference import history_of, warn_unless_converged
 from dmfvi.models.pca_posterior import PcaPosterior
 from dmfvi.network import Network
 from dmfvi.progress import live_rounds
@@ -160,29 +159,10 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         self.node_posteriors_ = posteriors
         self.n_rounds_ = self.n_iter_ = run.n_rounds
         self.converged_ = run.converged
-        self.history_ = {
-            name: np.array([getattr(record, name) for record in run.history])
-            for name in (
-                "round",
-                "objective",
-                "change",
-                "disagreement",
-                "bytes_sent",
-                "limited_steps",
-            )
-        }
+        self.history_ = history_of(run)
         self.history_["objective"] += log_scale_term
         self._n_features_out = len(self.components_)
-        if not self.converged_:
-            last = run.history[-1]
-            warnings.warn(
-                f"not converged after {last.round} rounds: relative change {last.change:.2e}, "
-                f"disagreement {last.disagreement:.2e}, {int(self.history_['limited_steps'].sum())} limited steps; "
-                f"nodes stop when the error they estimate from both is below tol/10 = "
-                f"{0.1 * self.tol:.1e}: raise max_rounds or loosen tol",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+        warn_unless_converged(run, self.tol, stacklevel=5)
 
     def at_node(self, node: int) -> Self:
         """The same model as one node sees it: its own posterior, with its own noise if that is per node."""

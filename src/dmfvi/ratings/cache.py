@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dmfvi.files import replacing
 from dmfvi.ratings.table import RatingTable
 
 if TYPE_CHECKING:
@@ -42,18 +43,10 @@ def cached(
         except Exception:  # a torn copy is only a copy
             file.unlink(missing_ok=True)
     table = read()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".part")
-    except OSError:  # nowhere to keep it: the ratings are all the same
-        return table
-    try:
-        with os.fdopen(handle, "wb") as target:
-            np.savez(target, **{name: getattr(table, name) for name in COLUMNS})
-        os.replace(temporary, file)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    # nowhere to keep it: the ratings are all the same
+    with suppress(OSError), replacing(file) as target:
+        os.fchmod(target.fileno(), 0o600)  # somebody's ratings are nobody else's
+        np.savez(target, **{name: getattr(table, name) for name in COLUMNS})
     return table
 
 

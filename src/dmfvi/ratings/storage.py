@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmfvi.files import replacing
 from dmfvi.models.ratings_belief import RatingBelief
 from dmfvi.models.ratings_posterior import RatingPosterior, UserPosteriors
 
@@ -127,18 +126,8 @@ def load_checkpoint(directory: str | Path) -> Checkpoint:
 
 
 def _write(folder: Path, name: str, content: dict[str, Any]) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=folder, suffix=".part")
-    try:
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # a temporary file is private, a model need not be
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **content, version=VERSION)
-        os.replace(temporary, folder / name)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(folder / name) as file:
+        np.savez(file, **content, version=VERSION)
     return folder / name
 
 

@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,6 +20,7 @@ from dmfvi.engines.links import Links
 from dmfvi.engines.local import LocalEngine, Run
 from dmfvi.estimators.pca_fit import HELD_SWEEPS, PcaSettings, agree_on_start
 from dmfvi.estimators.validation import check_choice, check_positive, check_whole
+from dmfvi.inference import history_of, warn_unless_converged
 from dmfvi.models.affine import AffineModel
 from dmfvi.models.affine_shard import DIMENSIONS, AffineShard
 from dmfvi.network import Network
@@ -225,20 +225,10 @@ class StructureFromMotion(BaseEstimator):
         self.n_rounds_ = self.n_iter_ = run.n_rounds
         self.n_start_rounds_, self.n_start_bytes_ = meeting.n_rounds, meeting.bytes_sent
         self.converged_ = run.converged
-        names = ("round", "objective", "change", "disagreement", "bytes_sent", "limited_steps")
-        self.history_ = {
-            name: np.array([getattr(record, name) for record in run.history]) for name in names
-        }
+        self.history_ = history_of(run)
         self.history_["objective"] += log_scale_term
         self.lower_bound_ = float(self.history_["objective"][-1])
-        if not run.converged:
-            last = run.history[-1]
-            warnings.warn(
-                f"not converged after {last.round} rounds: relative change {last.change:.2e}, "
-                f"disagreement {last.disagreement:.2e}: raise max_rounds or loosen tol",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+        warn_unless_converged(run, self.tol, stacklevel=5)
 
     def _upgraded(
         self,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 import warnings
 from enum import StrEnum
@@ -17,14 +15,14 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi import __version__
-from dmfvi.cli_network import Topology, make_network
-from dmfvi.cli_node import keys_app, launch, node
-from dmfvi.cli_reproduce import reproduce
-from dmfvi.cli_sfm import sfm
+from dmfvi.cli.network import Topology, make_network
+from dmfvi.cli.node import keys_app, launch, node
+from dmfvi.cli.ratings import app as ratings_app
+from dmfvi.cli.reproduce import reproduce
+from dmfvi.cli.sfm import sfm
 from dmfvi.datasets.tables import Table, read_table
 from dmfvi.estimators import BayesianPCA
-from dmfvi.files import replacing
-from dmfvi.ratings.cli import app as ratings_app
+from dmfvi.files import replacing, replacing_table
 from dmfvi.storage import SavedPosterior, load_posterior, save_posterior
 
 app = typer.Typer(
@@ -132,7 +130,7 @@ def fit(
     Ends with status 2 when the nodes have not converged; the model is saved all the same.
     """
     if engine is Where.mpi:
-        from dmfvi.cli_mpi import fit_rank
+        from dmfvi.cli.mpi import fit_rank
 
         settings = {"tol": tol, "max_rounds": max_rounds, "covariance": covariance.value}
         fit_rank(data, components, topology, out, settings, seed, header, checkpoint, every, resume)
@@ -263,16 +261,14 @@ def _in_order(table: Table, saved: SavedPosterior, file: Path) -> Table:
 
 def _write(path: Path, data: np.ndarray, columns: list[str] | None) -> None:
     """Write a .csv or .npy file, whole or not at all."""
-    with replacing(path) as file:
-        if path.suffix == ".npy":
+    if path.suffix == ".npy":
+        with replacing(path) as file:
             np.save(file, data)
-            return
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text)
+        return
+    with replacing_table(path) as writer:
         if columns is not None:
             writer.writerow(columns)
         writer.writerows([[repr(float(v)) for v in row] for row in data])
-        text.detach()
 
 
 def main() -> None:

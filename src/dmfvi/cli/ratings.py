@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from rich.table import Table as RichTable
 
 from dmfvi.estimators import RatingFactorization
 from dmfvi.estimators.rating_validation import Evaluation
+from dmfvi.files import replacing_table
 from dmfvi.network import Network
 from dmfvi.ratings.readers import read_pairs, read_probe, read_ratings
 from dmfvi.ratings.storage import (
@@ -344,20 +344,10 @@ def _write_predictions(
     """user, item, rating, std and interval, whole or not at all."""
     mean, std = model.predict(users, items, return_std=True)
     low, high = model.predict_interval(users, items, level, quiet=True)
-    temporary = target.with_name(target.name + ".part")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with temporary.open("w", newline="", encoding="utf-8") as handle:
-            writer = csv.writer(handle)
-            writer.writerow(["user", "item", "rating", "std", "low", "high"])
-            for begin in range(0, len(mean), WRITE_ROWS):
-                part = slice(begin, begin + WRITE_ROWS)
-                numbers = [np.round(v[part], 4).tolist() for v in (mean, std, low, high)]
-                writer.writerows(
-                    zip(users[part].tolist(), items[part].tolist(), *numbers, strict=True)
-                )
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with replacing_table(target) as writer:
+        writer.writerow(["user", "item", "rating", "std", "low", "high"])
+        for begin in range(0, len(mean), WRITE_ROWS):
+            part = slice(begin, begin + WRITE_ROWS)
+            numbers = [np.round(v[part], 4).tolist() for v in (mean, std, low, high)]
+            writer.writerows(zip(users[part].tolist(), items[part].tolist(), *numbers, strict=True))
     console.print(f"{len(mean)} predictions: {escape(str(target))}")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from dmfvi.cli_network import Topology, make_network
+from dmfvi.cli.network import Topology, make_network
 from dmfvi.datasets.tracks import Tracks, read_tracks
 from dmfvi.files import write_text
 from dmfvi.sfm import StructureFromMotion

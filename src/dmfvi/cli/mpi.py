@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dmfvi.cli_network import Topology, make_network
+from dmfvi.cli.network import Topology, make_network
 from dmfvi.datasets.tables import Table, read_table
 from dmfvi.engines.mpi import MpiEngine
 from dmfvi.estimators import BayesianPCA
