@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dmfvi import RatingFactorization
-from dmfvi.cli import app
+from dmfvi.cli.app import app
 from dmfvi.datasets import make_ratings
 
 RUN = CliRunner()
