@@ -49,6 +49,25 @@ class Meeting:
         reliable = self.engine.links.reliable
         return self._run(Flood(), vectors, self.network.diameter if reliable else None, 1.0)
 
+    def gather(self, vectors: Sequence[FloatArray]) -> list[FloatArray]:
+        """Every node's vector, in the order of the nodes, and the same to the last bit at all of them.
+
+        They may differ in length. A sum of vectors in which each node fills a place of its own.
+        """
+        owned, n_nodes = self.engine.owned(self.network), self.network.n_nodes
+        if len(owned) == n_nodes:
+            return list(vectors)
+        lengths = np.rint(
+            self.sum([_in_slot(i, n_nodes, [len(v)]) for i, v in zip(owned, vectors, strict=True)])[
+                0
+            ]
+        )
+        longest = int(lengths.max())
+        padded = [np.pad(v, (0, longest - len(v))) for v in vectors]
+        total = self.sum([_in_slot(i, n_nodes, v) for i, v in zip(owned, padded, strict=True)])[0]
+        slots = self.broadcast(total)[0].reshape(n_nodes, longest)
+        return [row[: int(length)] for row, length in zip(slots, lengths, strict=True)]
+
     def discuss(self, talks: Sequence[Generator[FloatArray, FloatArray, Any]]) -> list[Any]:
         """Run one talk per node in step: what each yields is summed, and each hears the sum.
 
@@ -96,3 +115,9 @@ class Meeting:
         self.n_rounds += run.n_rounds
         self.bytes_sent += sum(record.bytes_sent for record in run.history)
         return list(run.beliefs)
+
+
+def _in_slot(node: int, n_nodes: int, content: Sequence[float] | FloatArray) -> FloatArray:
+    slots = np.zeros((n_nodes, len(content)))
+    slots[node] = content
+    return slots.ravel()

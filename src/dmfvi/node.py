@@ -122,6 +122,15 @@ def message_of(job: Job, state: NodeState) -> Message:
     )
 
 
+def ask_to_stop(state: NodeState) -> NodeState:
+    """An observer has seen enough: name a round that everybody has heard of when it comes.
+
+    The message of this round may be on its way already, so the wish leaves with the next one.
+    """
+    wished = state.round + 1 + state.place.diameter
+    return state._replace(stop_at=min(state.stop_at, wished))
+
+
 def _target(job: Job, place: Place, own: FloatArray) -> FloatArray:
     """t_i = V s_i, so that the average of targets is the sum of statistics.
 
@@ -156,14 +165,14 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
 
 
 def _agree_to_stop(job: Job, state: NodeState, inbox: Mapping[int, Message]) -> NodeState:
-    if job.fixed_sweeps is not None:
-        return state._replace(done=state.sweeps >= job.fixed_sweeps)
-    if job.rule.collective:  # all nodes hold the same estimate: all are calm together
-        return state._replace(done=state.calm)
+    stop_at = min([state.stop_at, *(m.stop_at for m in inbox.values())])
+    if job.fixed_sweeps is not None or job.rule.collective:
+        # a given number of sweeps, or the same estimate everywhere: all are done together
+        enough = state.calm if job.fixed_sweeps is None else state.sweeps >= job.fixed_sweeps
+        return state._replace(stop_at=stop_at, done=enough or state.round >= stop_at)
     others = dict(state.others_quiet) | {j: m.quiet for j, m in inbox.items()}
     heard = [others.get(j, 0) for j in state.place.neighbours]
     quiet = 1 + min([state.quiet, *heard]) if state.calm else 0
-    stop_at = min([state.stop_at, *(m.stop_at for m in inbox.values())])
     if stop_at == NO_STOP and quiet > state.place.diameter:
         stop_at = state.round + state.place.diameter
     return state._replace(

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +12,7 @@ from dmfvi import BayesianPCA, Network
 from dmfvi.checkpoint import load_checkpoint
 from dmfvi.storage import load_posterior
 from helpers import low_rank_shards
+from mpi_runs import KILLER, run
 
 SHARDS = low_rank_shards([14, 20, 17, 23], n_features=6, n_components=2, missing=0.1)
 
@@ -46,29 +43,6 @@ counts = np.random.default_rng(rank).poisson(3.0, size=(20 + rank, 3))
 result = infer(PoissonGamma(3), [counts], Network.ring(size), engine="mpi", random_state=0)
 np.save(f"conjugate-{rank}.npy", result.posterior.pack())
 """
-
-
-def mpiexec() -> list[str]:
-    beside = Path(sys.executable).parent / "mpiexec"
-    found = str(beside) if beside.exists() else shutil.which("mpiexec")
-    if found is None:
-        pytest.skip("no mpiexec: pip install 'dmfvi[mpi]'")
-    about = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
-    open_mpi = "open" in about.stdout.lower() or "prte" in about.stdout.lower()
-    return [found, *(["--allow-run-as-root", "--oversubscribe"] if open_mpi else [])]
-
-
-def run(folder: Path, ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [*mpiexec(), "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-        env=os.environ | {"NO_COLOR": "1", "TERM": "dumb", "OMP_NUM_THREADS": "1"},
-    )
 
 
 @pytest.fixture
@@ -127,25 +101,6 @@ def test_the_shell_checkpoints_and_resumes(parts: Path) -> None:
         assert load_posterior(parts / name).posterior.distance(reference) < 1e-9
     rounds = [int(re.search(r"(\d+)\D* rounds", d.stdout)[1]) for d in (whole, resumed, further)]
     assert max(rounds[1:]) < rounds[0]
-
-
-KILLER = """
-import os, sys
-from mpi4py import MPI
-from dmfvi.checkpoint import Journal
-from dmfvi.cli import main
-
-note = Journal.note
-
-def note_and_die(self, phase, number, state):
-    note(self, phase, number, state)
-    if MPI.COMM_WORLD.Get_rank() == 1 and number == 12:
-        os._exit(9)
-
-Journal.note = note_and_die
-sys.argv = ["dmfvi", *sys.argv[1:]]
-main()
-"""
 
 
 def test_a_file_that_every_rank_would_read_whole_is_refused(parts: Path) -> None:

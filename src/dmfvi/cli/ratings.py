@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from dmfvi.cli.rating_ranks import one_process, one_rank, over_all_ranks
 from dmfvi.estimators import RatingFactorization
 from dmfvi.estimators.rating_validation import Evaluation
 from dmfvi.files import replacing_table
-from dmfvi.network import Network
 from dmfvi.ratings.readers import read_pairs, read_probe, read_ratings
 from dmfvi.ratings.storage import (
     CHECKPOINT_FILE,
@@ -50,6 +50,13 @@ class Topology(StrEnum):
     chain = "chain"
     star = "star"
     complete = "complete"
+
+
+class Where(StrEnum):
+    """Where the nodes run."""
+
+    local = "local"
+    mpi = "mpi"
 
 
 class Noise(StrEnum):
@@ -103,39 +110,53 @@ def fit(
     text_ids: Annotated[bool | None, typer.Option(help="Ids are words.")] = None,
     cache: Annotated[bool, typer.Option(help="Keep a compact copy of parsed ratings.")] = True,
     seed: Annotated[int, typer.Option(help="Seed of the start and of the hold-out.")] = 0,
+    engine: Annotated[
+        Where,
+        typer.Option(help="mpi: one node a rank under mpiexec, each with a file part-{rank}.csv."),
+    ] = Where.local,
+    every: Annotated[int, typer.Option(help="Rounds between checkpoints of a rank (mpi).")] = 20,
 ) -> None:
     """Fit a Bayesian factorization; Ctrl-C keeps what was learned, --resume goes on."""
-    _check_options(nodes, holdout, probe, predictions, out, low, high)
-    settings = {
+    settings: dict[str, Any] = {
         "components": components,
         "nodes": nodes,
         "topology": topology.value,
+        "engine": engine.value,
         "holdout": holdout,
         "probe": None if probe is None else str(probe.resolve()),
         "noise": noise.value,
         "choice_features": choice_features,
         "seed": seed,
     }
-    checkpoint = _checkpoint(out, settings) if resume else None
-    table = _read(data, columns, text_ids, cache)
-    held = _held_out(table, holdout, probe, seed)
+    if engine is Where.mpi:
+        place = one_rank(data, out, probe, predictions, nodes, topology.value)
+        data, out, probe, predictions = place.data, place.out, place.probe, place.predictions
+    else:
+        place = one_process(data, out, probe, predictions, nodes, topology.value)
+    _check_options(nodes, holdout, probe, predictions, out, low, high)
+    checkpoint = _checkpoint(out, settings) if resume and place.alone else None
+    table = _read(data, columns, text_ids, cache, quiet=place.rank > 0)
+    held = _held_out(table, holdout, probe, seed + place.rank)
     train = table if held is None else table[~held]
     test = None if held is None else table[held]
     del table
     model = RatingFactorization(
         components,
-        network=getattr(Network, topology.value)(nodes) if nodes > 1 else None,
+        network=place.network,
         noise=noise.value,
         n_choice_features=choice_features,
         max_sweeps=sweeps,
         rating_scale=None if low is None or high is None else (low, high),
         random_state=seed,
-        verbose=1,
+        verbose=int(place.rank == 0),
+        engine=place.engine(train, settings, every, resume),
     )
     latest: list[Checkpoint] = []
     written = [time.monotonic()]
 
     def keep(current: Checkpoint) -> None:
+        if not place.alone:  # the engine keeps its own checkpoints
+            return
         latest[:] = [current._replace(settings=json.dumps(settings))]
         if time.monotonic() - written[0] > CHECKPOINT_EVERY:
             save_checkpoint(latest[0], out)
@@ -150,7 +171,11 @@ def fit(
     path = model.save(out)
     (out / CHECKPOINT_FILE).unlink(missing_ok=True)
     score = None if asked is None else model.evaluate(*asked, level=LEVEL)
-    console.print(_summary(model, train, score, path))
+    if score is not None and not place.alone:
+        score = over_all_ranks(score)
+    place.forget(model.engine)
+    if place.rank == 0:
+        console.print(_summary(model, train, score, path, place.size))
     if predictions is not None and asked is not None:
         _write_predictions(model, asked[0], asked[1], predictions, LEVEL)
 
@@ -244,7 +269,9 @@ def _checkpoint(out: Path, settings: dict[str, Any]) -> Checkpoint:
     return checkpoint
 
 
-def _read(data: Path, columns: str | None, text_ids: bool | None, cache: bool) -> RatingTable:
+def _read(
+    data: Path, columns: str | None, text_ids: bool | None, cache: bool, quiet: bool = False
+) -> RatingTable:
     named = None
     if columns is not None:
         parts = [part.strip() for part in columns.split(",")]
@@ -253,12 +280,12 @@ def _read(data: Path, columns: str | None, text_ids: bool | None, cache: bool) -
                 f"--columns needs three names, user, item and rating, received {columns!r}"
             )
         named = (parts[0], parts[1], parts[2])
-    with _bytes_bar(f"reading {data.name}") as progress:
+    with _bytes_bar(f"reading {data.name}", quiet) as progress:
         return read_ratings(data, columns=named, text_ids=text_ids, cache=cache, progress=progress)
 
 
 @contextmanager
-def _bytes_bar(label: str) -> Iterator[Any]:
+def _bytes_bar(label: str, quiet: bool) -> Iterator[Any]:
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -273,7 +300,7 @@ def _bytes_bar(label: str) -> Iterator[Any]:
         DownloadColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
         task = bar.add_task(escape(label), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -312,9 +339,14 @@ def _interrupted(model: RatingFactorization, latest: list[Checkpoint], out: Path
 
 
 def _summary(
-    model: RatingFactorization, table: RatingTable, score: Evaluation | None, path: Path
+    model: RatingFactorization,
+    table: RatingTable,
+    score: Evaluation | None,
+    path: Path,
+    ranks: int,
 ) -> RichTable:
-    summary = RichTable(title="Ratings", show_header=False)
+    title = "Ratings" if ranks == 1 else f"Ratings of rank 0, one of {ranks}"
+    summary = RichTable(title=title, show_header=False)
     rows = [
         ("users x items", f"{len(model.user_ids_)} x {len(model.item_ids_)}"),
         ("ratings", f"{len(table)}, mean {model.rating_mean_:.3f}"),

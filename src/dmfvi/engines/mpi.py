@@ -10,6 +10,7 @@ rank writes its history and checkpoint. A dead rank ends the job (MPI's way); wi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,16 @@ from dmfvi.engines.base import Observer, Run, record_round
 from dmfvi.engines.links import Links
 from dmfvi.families.base import FloatArray
 from dmfvi.network import Network
-from dmfvi.node import Job, Message, NodeReport, NodeState, message_of, start_node, step_node
+from dmfvi.node import (
+    Job,
+    Message,
+    NodeReport,
+    NodeState,
+    ask_to_stop,
+    message_of,
+    start_node,
+    step_node,
+)
 
 #: numbers that go with a payload: round, quiet, stop_at
 HEADER = 3
@@ -99,7 +109,7 @@ class MpiEngine:
         while number < max_rounds:
             pending = exchange.begin(message)
             if report is not None:  # while the messages travel
-                self._keep(job, run, number, state, report, message, phase, observer)
+                state = self._keep(job, run, number, state, report, message, phase, observer)
             inbox = pending.finish()
             state, report = step_node(job, state, inbox)
             number += 1
@@ -109,7 +119,7 @@ class MpiEngine:
             message = message_of(job, state)
         if report is not None:
             self._keep(job, run, number, state, report, message, phase, observer)
-        run.converged = state.done
+        run.converged = state.done and _by_itself(job, state)
         if self.journal is not None and state.done:
             self.journal.finish(phase, (state.belief, run.history[-1]))
         elif self.journal is not None:
@@ -126,13 +136,14 @@ class MpiEngine:
         message: Message,
         phase: int,
         observer: Observer | None,
-    ) -> None:
+    ) -> NodeState:
+        """History, checkpoint and observer, who may ask for an end."""
         sent = message.n_bytes * (1 if job.rule.collective else state.place.degree)
         run.history.append(record_round(job, number, [state], [report], sent))
         if self.journal is not None and self.journal.due(number) and not state.done:
             self.journal.note(phase, number, state)
-        if observer is not None:
-            observer(run.history[-1], run.beliefs)
+        enough = observer is not None and observer(run.history[-1], run.beliefs)
+        return ask_to_stop(state) if enough else state
 
     # -- start and resume -------------------------------------------------------------
 
@@ -159,7 +170,12 @@ class MpiEngine:
     def _resume(self) -> None:
         """Read the journals; phases count as finished only where every rank has finished them."""
         assert self.journal is not None
-        self.journal.resume()
+        if not self.journal.resume():
+            warnings.warn(
+                f"nothing to resume in {self.journal.folder}: the fit begins anew",
+                UserWarning,
+                stacklevel=3,
+            )
         finished = np.array([len(self.journal.finished)], dtype=np.int64)
         least = np.empty_like(finished)
         from mpi4py import MPI
@@ -241,15 +257,28 @@ class _Sum(_Exchange):
         self.comm = comm
 
     def begin(self, message: Message) -> _Exchange:
-        self.message = message
-        self.total = np.empty_like(message.payload)
-        self.request = self.comm.Iallreduce(np.ascontiguousarray(message.payload), self.total)
+        from mpi4py import MPI
+
+        self.sending = (np.ascontiguousarray(message.payload), np.array([message.stop_at]))
+        self.round = message.round
+        self.total, self.stop_at = (np.empty_like(part) for part in self.sending)
+        self.requests = [
+            self.comm.Iallreduce(self.sending[0], self.total),
+            self.comm.Iallreduce(self.sending[1], self.stop_at, op=MPI.MIN),
+        ]
         return self
 
     def finish(self) -> dict[int, Message]:
-        self.request.Wait()
-        m = self.message
-        return {EVERYONE: Message(EVERYONE, m.round, self.total, 0, m.stop_at)}
+        for request in self.requests:
+            request.Wait()
+        return {EVERYONE: Message(EVERYONE, self.round, self.total, 0, int(self.stop_at[0]))}
+
+
+def _by_itself(job: Job, state: NodeState) -> bool:
+    """Whether a node that is done had reached its end, rather than been asked to stop."""
+    if job.fixed_sweeps is not None:
+        return state.sweeps >= job.fixed_sweeps
+    return state.calm
 
 
 def _world() -> Any:

@@ -13,8 +13,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
+from dmfvi.agreement import Meeting
 from dmfvi.consensus import AllReduce, BregmanADMM, ConsensusRule, StatisticsTracking
-from dmfvi.engines.local import LocalEngine
+from dmfvi.engines import engine as make_engine
+from dmfvi.engines.base import Engine
+from dmfvi.estimators.rating_agreement import agree_on_catalogue
 from dmfvi.estimators.rating_fit import RatingRun, RatingSettings, fit_ratings
 from dmfvi.estimators.rating_predictor import RatingPredictor
 from dmfvi.estimators.rating_validation import Watched
@@ -25,7 +28,7 @@ from dmfvi.network import Network
 from dmfvi.progress import live_sweeps
 from dmfvi.ratings.ids import IdIndex
 from dmfvi.ratings.storage import Checkpoint, SavedRatings, load_ratings, save_ratings
-from dmfvi.ratings.table import Block, Scale, read_input, split_block
+from dmfvi.ratings.table import Block, RatingInput, Scale, joined, read_input, split_block
 
 #: a sweep is dear and a message cheap: agreement within a sweep goes nearly all the way
 DAMPING = 1e-9
@@ -65,10 +68,13 @@ class RatingFactorization(RatingPredictor):
         message has millions of numbers; both give the same answer.
     random_state : seed of the start
     verbose : int, 1 shows progress
+    engine : {"local", "mpi"} or Engine
+        Where the nodes run. With "mpi" every rank is a node and passes its own users' ratings; it ends with the
+        posterior of all items and of its own users (docs/deploy.md).
 
     Attributes
     ----------
-    user_ids_, item_ids_ : ids in the order of the rows below
+    user_ids_, item_ids_ : ids in the order of the rows below; users of this process only
     user_factors_, user_bias_, item_factors_, item_bias_ : posterior means, in units of ratings; users'
         factors have unit prior variance, so items' carry the strength, strongest first
     component_deviations_ : prior deviation of each column, ARD's; near zero is switched off
@@ -105,6 +111,7 @@ class RatingFactorization(RatingPredictor):
         consensus: str | ConsensusRule = "statistics-tracking",
         random_state: Any = None,
         verbose: int = 0,
+        engine: str | Engine = "local",
     ) -> None:
         self.n_components = n_components
         self.network = network
@@ -118,6 +125,7 @@ class RatingFactorization(RatingPredictor):
         self.consensus = consensus
         self.random_state = random_state
         self.verbose = verbose
+        self.engine = engine
 
     # -- fitting --------------------------------------------------------------------------
 
@@ -139,21 +147,11 @@ class RatingFactorization(RatingPredictor):
         and KeyboardInterrupt is raised again.
         """
         self._check_parameters()
-        given = read_input(X, self.rating_scale)
         network = Network.ring(1) if self.network is None else self.network
+        rule, where = self._rule(network), self._engine()
+        given, seed = self._given(X, network, where, rule)
         blocks = given.blocks
-        if len(blocks) == 1 and network.n_nodes > 1:
-            blocks = split_block(blocks[0], network.n_nodes)
-        elif len(blocks) > 1 and self.network is None:
-            network = Network.ring(1)
-            blocks = [_joined(blocks)]
-        if len(blocks) != network.n_nodes:
-            raise ValueError(
-                f"received {len(blocks)} blocks for a network of {network.n_nodes} nodes: "
-                "pass one block per node"
-            )
         n_items = len(given.item_ids)
-        self._say_what_is_empty(given.n_empty_users, blocks, n_items)
         self.rating_scale_ = given.scale
         self.item_ids_ = given.item_ids
         self.user_ids_ = np.concatenate([block.user_ids for block in blocks])
@@ -161,7 +159,6 @@ class RatingFactorization(RatingPredictor):
         self._rated = [block.rows for block in blocks]
         watched = self._watched(held_out)
         belief = None if resume is None else self._resumed(resume, blocks, n_items)
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         if resume is not None:
             seed = resume.seed
         pairs = [(block.rows, block.rows.transposed(n_items)) for block in blocks]
@@ -172,6 +169,9 @@ class RatingFactorization(RatingPredictor):
 
             def started(run: RatingRun) -> None:
                 self._run = run
+                # only the agreed counts know which items nobody has rated
+                n_empty_items = int((run.start.units.item_counts < 0.5).sum())
+                _say_what_is_empty(given.n_empty_users, n_empty_items)
 
             def observe(run: RatingRun) -> bool:
                 if watched is not None:
@@ -188,8 +188,8 @@ class RatingFactorization(RatingPredictor):
                         pairs,
                         n_items,
                         network,
-                        self._rule(network),
-                        LocalEngine(),
+                        rule,
+                        where,
                         self._settings(),
                         np.random.default_rng(seed),
                         observe,
@@ -203,6 +203,37 @@ class RatingFactorization(RatingPredictor):
         assert self._run is not None
         self._keep(self._run)
         return self
+
+    def _given(
+        self, X: Any, network: Network, where: Engine, rule: ConsensusRule
+    ) -> tuple[RatingInput, int]:
+        """One block of ratings for each node that runs here, everybody's items, and a seed for all."""
+        given = read_input(X, self.rating_scale)
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        here, blocks = where.owned(network), given.blocks
+        if len(here) < network.n_nodes:
+            if len(blocks) > 1:
+                raise ValueError(
+                    f"received {len(blocks)} blocks, but this process runs node {here[0]} only: "
+                    "pass its own ratings"
+                )
+            meeting = Meeting(network, where, rule.collective)
+            seed = int(meeting.broadcast(np.array([float(seed)]))[0][0])
+            return agree_on_catalogue(given, meeting, self.rating_scale is not None), seed
+        if len(blocks) == 1 and network.n_nodes > 1:
+            blocks = split_block(blocks[0], network.n_nodes)
+        elif len(blocks) > 1 and self.network is None:
+            blocks = [joined(blocks)]
+        if len(blocks) != network.n_nodes:
+            raise ValueError(
+                f"received {len(blocks)} blocks for a network of {network.n_nodes} nodes: "
+                "pass one block per node"
+            )
+        return given._replace(blocks=blocks), seed
+
+    def _engine(self) -> Engine:
+        made: Engine = make_engine(self.engine) if isinstance(self.engine, str) else self.engine
+        return made
 
     def _settings(self) -> RatingSettings:
         return RatingSettings(
@@ -248,23 +279,6 @@ class RatingFactorization(RatingPredictor):
                 raise ValueError(
                     f"rating_scale must be (lowest, highest), received {self.rating_scale!r}"
                 )
-
-    def _say_what_is_empty(self, n_empty_users: int, blocks: list[Block], n_items: int) -> None:
-        rated = np.zeros(n_items, dtype=bool)
-        for block in blocks:
-            rated[block.rows.columns] = True
-        n_empty_items = int(n_items - rated.sum())
-        said = []
-        if n_empty_users:
-            said.append(f"{n_empty_users} users")
-        if n_empty_items:
-            said.append(f"{n_empty_items} items")
-        if said:
-            warnings.warn(
-                f"{' and '.join(said)} have no rating: they are predicted by their prior",
-                UserWarning,
-                stacklevel=3,
-            )
 
     def _watched(self, held_out: Any) -> Watched | None:
         if held_out is None:
@@ -366,13 +380,11 @@ class RatingFactorization(RatingPredictor):
         return model
 
 
-def _joined(blocks: list[Block]) -> Block:
-    """All blocks on one machine; the grids of their ratings may differ."""
-    values = np.concatenate([block.rows.values() for block in blocks]).astype(np.float32)
-    starts = np.cumsum([0] + [block.rows.n_ratings for block in blocks])
-    indptr = np.concatenate(
-        [[0]] + [b.rows.indptr[1:] + s for b, s in zip(blocks, starts, strict=False)]
-    )
-    columns = np.concatenate([block.rows.columns for block in blocks])
-    ids = np.concatenate([block.user_ids for block in blocks])
-    return Block(RatingRows(indptr, columns, values, 0.0, 1.0), ids)
+def _say_what_is_empty(n_users: int, n_items: int) -> None:
+    said = [f"{n} {what}" for n, what in ((n_users, "users"), (n_items, "items")) if n]
+    if said:
+        warnings.warn(
+            f"{' and '.join(said)} have no rating: they are predicted by their prior",
+            UserWarning,
+            stacklevel=5,
+        )

@@ -10,7 +10,7 @@ import numpy as np
 
 from dmfvi.agreement import Meeting
 from dmfvi.consensus import ConsensusRule, Place
-from dmfvi.engines.local import LocalEngine, RoundRecord, Run
+from dmfvi.engines.base import Engine, RoundRecord, Run
 from dmfvi.kernels.ratings import RatingRows
 from dmfvi.models.ratings import RatingModel
 from dmfvi.models.ratings_belief import RatingBelief
@@ -132,7 +132,7 @@ def fit_ratings(
     n_items: int,
     network: Network,
     rule: ConsensusRule,
-    engine: LocalEngine,
+    engine: Engine,
     settings: RatingSettings,
     rng: np.random.Generator,
     observer: SweepObserver | None = None,
@@ -144,7 +144,7 @@ def fit_ratings(
     start = agree_on_rating_start(blocks, n_items, meeting, settings, rng)
     shards = [_shard(block, start) for block in blocks]
     first = start.belief if resume is None else resume
-    run = RatingRun(start, shards, [first] * network.n_nodes)
+    run = RatingRun(start, shards, [first] * len(shards))
     run.start_rounds, run.start_bytes = meeting.n_rounds, meeting.bytes_sent
     if on_start is not None:
         on_start(run)
@@ -167,7 +167,9 @@ def fit_ratings(
         return stop or run.sweeps >= settings.max_sweeps
 
     per_sweep = max(1, rule.rounds_per_sweep(Place.of(network, 0)))
-    ended: Run = engine.run(job, network, shards, run.beliefs, 20 * left * per_sweep + 100, watch)
+    # where every message arrives all nodes sweep in step, and the rounds are known beforehand
+    rounds = left * per_sweep if engine.links.reliable else 20 * left * per_sweep + 100
+    ended: Run = engine.run(job, network, shards, run.beliefs, rounds, watch)
     run.beliefs, run.converged = list(ended.beliefs), ended.converged
     return run
 

@@ -86,14 +86,16 @@ class RatingInput(NamedTuple):
     item_ids: NDArray[Any]
     scale: Scale
     n_empty_users: int
+    numbered: bool = False  # items are the columns of matrices
 
 
 def read_input(data: Any, scale: tuple[float, float] | None) -> RatingInput:
     """From a sparse matrix, triples, a table, or a list of per-node blocks of these."""
     if _is_block_list(data):
         parts = [_one_block(part, f"block {i}: ") for i, part in enumerate(data)]
-        parts, item_ids = _same_items(parts)
-        if all(sp.issparse(part) for part in data):  # rows are numbered through all blocks
+        numbered = all(sp.issparse(part) for part in data)
+        parts, item_ids = _same_items(parts, numbered)
+        if numbered:  # rows are numbered through all blocks
             offsets = np.cumsum([0] + [part.shape[0] for part in data])
             parts = [
                 p._replace(user_ids=p.user_ids + o) for p, o in zip(parts, offsets, strict=False)
@@ -101,7 +103,7 @@ def read_input(data: Any, scale: tuple[float, float] | None) -> RatingInput:
         _check_disjoint(parts)
     else:
         parts = [_one_block(data, "")]
-        item_ids = parts[0].item_ids
+        item_ids, numbered = parts[0].item_ids, sp.issparse(data)
     if sum(part.rows.n_ratings for part in parts) == 0:
         raise ValueError("there are no ratings: stored entries of a sparse matrix are ratings")
     for i, part in enumerate(parts):
@@ -120,7 +122,8 @@ def read_input(data: Any, scale: tuple[float, float] | None) -> RatingInput:
             "correct it, or leave the scale to be read off the data"
         )
     blocks = [Block(part.rows, part.user_ids) for part in parts]
-    return RatingInput(blocks, item_ids, Scale(*scale), sum(part.n_empty for part in parts))
+    n_empty = sum(part.n_empty for part in parts)
+    return RatingInput(blocks, item_ids, Scale(*scale), n_empty, numbered)
 
 
 class _Part(NamedTuple):
@@ -241,24 +244,29 @@ def _without_duplicates(rows: RatingRows, n_items: int, where: str) -> RatingRow
     return RatingRows(indptr, columns[:kept], codes, offset, step)
 
 
-def _same_items(parts: list[_Part]) -> tuple[list[_Part], NDArray[Any]]:
+def _same_items(parts: list[_Part], numbered: bool) -> tuple[list[_Part], NDArray[Any]]:
     """All blocks with the same item numbering."""
     first = parts[0].item_ids
     if all(np.array_equal(part.item_ids, first) for part in parts):
         return parts, first
-    if all(np.array_equal(part.item_ids, np.arange(len(part.item_ids))) for part in parts):
+    if numbered:
         widths = [len(part.item_ids) for part in parts]
         raise ValueError(
             f"blocks have different numbers of items {widths}: all nodes must number the items alike"
         )
     item_ids = np.unique(np.concatenate([part.item_ids for part in parts]))
-    renumbered = []
-    for part in parts:
-        to = np.searchsorted(item_ids, part.item_ids).astype(index_type(len(item_ids)))
-        renumbered.append(
-            part._replace(rows=part.rows._replace(columns=to[part.rows.columns]), item_ids=item_ids)
-        )
-    return renumbered, item_ids
+    rows = [
+        renumbered(Block(part.rows, part.user_ids), part.item_ids, item_ids).rows for part in parts
+    ]
+    return [
+        part._replace(rows=r, item_ids=item_ids) for part, r in zip(parts, rows, strict=True)
+    ], item_ids
+
+
+def renumbered(block: Block, own_ids: NDArray[Any], item_ids: NDArray[Any]) -> Block:
+    """A block whose columns count through a larger, sorted list of items."""
+    to = np.searchsorted(item_ids, own_ids).astype(index_type(len(item_ids)))
+    return block._replace(rows=block.rows._replace(columns=to[block.rows.columns]))
 
 
 def _check_disjoint(parts: list[_Part]) -> None:
@@ -288,3 +296,15 @@ def split_block(block: Block, n_nodes: int) -> list[Block]:
         Block(rows.slice(int(a), int(b)), block.user_ids[int(a) : int(b)])
         for a, b in pairwise(cuts)
     ]
+
+
+def joined(blocks: list[Block]) -> Block:
+    """All blocks on one machine; the grids of their ratings may differ."""
+    values = np.concatenate([block.rows.values() for block in blocks]).astype(np.float32)
+    starts = np.cumsum([0] + [block.rows.n_ratings for block in blocks])
+    indptr = np.concatenate(
+        [[0]] + [b.rows.indptr[1:] + s for b, s in zip(blocks, starts, strict=False)]
+    )
+    columns = np.concatenate([block.rows.columns for block in blocks])
+    ids = np.concatenate([block.user_ids for block in blocks])
+    return Block(RatingRows(indptr, columns, values, 0.0, 1.0), ids)

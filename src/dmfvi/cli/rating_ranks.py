@@ -1,0 +1,130 @@
+"""``dmfvi ratings fit --engine mpi``: which files, which network and which engine a rank has."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmfvi.cli.mpi import RANK
+from dmfvi.engines.base import Engine
+from dmfvi.engines.local import LocalEngine
+from dmfvi.engines.mpi import MpiEngine
+from dmfvi.estimators.rating_validation import Evaluation
+from dmfvi.network import Network
+from dmfvi.ratings.table import RatingTable
+
+#: folder of a rank's checkpoints, inside its own --out
+CHECKPOINTS = "checkpoint"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One process's files, and where its nodes run."""
+
+    data: Path
+    out: Path
+    probe: Path | None
+    predictions: Path | None
+    network: Network | None
+    rank: int = 0
+    size: int = 1
+    alone: bool = True  # all nodes in this process
+
+    def engine(
+        self, train: RatingTable, settings: dict[str, Any], every: int, resume: bool
+    ) -> Engine:
+        """What runs the nodes; a rank's checkpoints belong to its own ratings and to the settings."""
+        if self.alone:
+            return LocalEngine()
+        if every < 1:
+            raise ValueError(f"--every must be at least 1, received {every}")
+        return MpiEngine(
+            journal=self.out / CHECKPOINTS,
+            every=every,
+            resume=resume,
+            fingerprint=_fingerprint(train, settings),
+        )
+
+    def forget(self, engine: Any) -> None:
+        """The model is saved: nothing is left to resume."""
+        journal = getattr(engine, "journal", None)
+        if journal is not None:
+            journal.clear()
+            journal.folder.rmdir()
+
+
+def one_process(
+    data: Path,
+    out: Path,
+    probe: Path | None,
+    predictions: Path | None,
+    nodes: int,
+    topology: str,
+) -> Placement:
+    """All nodes here."""
+    network = getattr(Network, topology)(nodes) if nodes > 1 else None
+    return Placement(data, out, probe, predictions, network)
+
+
+def one_rank(
+    data: Path,
+    out: Path,
+    probe: Path | None,
+    predictions: Path | None,
+    nodes: int,
+    topology: str,
+) -> Placement:
+    """This rank's node; ``{rank}`` in a path stands for its number."""
+    world = MpiEngine().comm
+    rank, size = int(world.Get_rank()), int(world.Get_size())
+    if nodes not in (1, size):
+        raise ValueError(
+            f"--nodes {nodes} with {size} MPI ranks: every rank is a node, leave it out"
+        )
+    if size == 1:
+        return one_process(
+            _of(data, 0), out, None if probe is None else _of(probe, 0), predictions, 1, topology
+        )
+    if RANK not in str(data):
+        raise ValueError(
+            f"{data} would be read whole by every rank: write {RANK} where its number goes, "
+            f"part-{RANK}.csv for example"
+        )
+    if predictions is not None and RANK not in str(predictions):
+        raise ValueError(f"--predictions {predictions} is one file for all ranks: add {RANK}")
+    return Placement(
+        _of(data, rank),
+        _of(out, rank) if RANK in str(out) else out / f"rank-{rank}",
+        None if probe is None else _of(probe, rank),
+        None if predictions is None else _of(predictions, rank),
+        getattr(Network, topology)(size),
+        rank,
+        size,
+        alone=False,
+    )
+
+
+def over_all_ranks(score: Evaluation) -> Evaluation:
+    """The score of all held-out ratings, wherever they are."""
+    n = float(score.n_ratings)
+    mine = np.array([n, n * score.rmse**2, n * score.coverage, float(score.n_unknown)])
+    total = np.empty_like(mine)
+    MpiEngine().comm.Allreduce(mine, total)
+    count, squares, inside, unknown = total.tolist()
+    return Evaluation(float(np.sqrt(squares / count)), inside / count, int(count), int(unknown))
+
+
+def _of(path: Path, rank: int) -> Path:
+    return Path(str(path).replace(RANK, str(rank)))
+
+
+def _fingerprint(train: RatingTable, settings: dict[str, Any]) -> str:
+    mark = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for part in (train.users, train.items, train.ratings):
+        mark.update(np.ascontiguousarray(part).tobytes())
+    return mark.hexdigest()[:32]
