@@ -51,6 +51,8 @@ bench: $(BENCH_STAMP)
 	@$(BIN)/python benchmarks/pooled_speed.py
 	@$(BIN)/python benchmarks/models.py
 	@$(BIN)/python benchmarks/many_nodes.py
+	@$(BIN)/python benchmarks/engines.py
+	@$(BIN)/python benchmarks/mpi_ratings.py
 
 bench-ratings: $(RATING_STAMP)
 	@$(BIN)/python benchmarks/ratings.py
