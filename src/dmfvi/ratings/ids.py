@@ -68,7 +68,7 @@ def encoded(values: NDArray[Any], what: str) -> tuple[NDArray[np.int32], NDArray
         bad = np.flatnonzero(~(np.isfinite(values) & (values == np.rint(values))))
         if len(bad):
             raise ValueError(
-                f"{what} id {values[bad[0]]!r} at position {bad[0]} is no whole number: use integers or text"
+                f"{what} id {values[bad[0]]} at position {bad[0]} is no whole number: use integers or text"
             )
         values = values.astype(np.int64)
     if values.dtype.kind == "O":

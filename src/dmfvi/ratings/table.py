@@ -169,6 +169,9 @@ def _one_block(data: Any, where: str) -> _Part:
 
 
 def _from_matrix(data: Any, where: str) -> _Part:
+    if data.format == "coo":  # its conversion would add up ratings that repeat a user and item
+        ids = [np.arange(n) for n in data.shape]
+        return _from_table(RatingTable(data.row, data.col, data.data, *ids), where)
     matrix = data.tocsr()
     n_users, n_items = matrix.shape
     codes, offset, step, low, high = _codes(matrix.data, where)
@@ -274,7 +277,7 @@ def _check_disjoint(parts: list[_Part]) -> None:
     ids, times = np.unique(together, return_counts=True)
     if (times > 1).any():
         raise ValueError(
-            f"user {ids[times > 1][0]!r} has ratings in more than one block: "
+            f"user {ids[times > 1][0]} has ratings in more than one block: "
             "a user's ratings stay on one node"
         )
 
