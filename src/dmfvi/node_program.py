@@ -142,7 +142,7 @@ class NodeProgram:
         here: Engine = NetworkEngine(self.node, journal) if network.n_nodes > 1 else LocalEngine()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return self.config.model.fit(self.table, network, FollowedEngine(here, lambda r: self._watch(r)))
+            return self.config.model.fit(self.table, network, FollowedEngine(here, self._watch))
 
     # -- status -------------------------------------------------------------------------
 

@@ -72,7 +72,12 @@ def test_a_saved_posterior_says_its_kind(tmp_path: Path) -> None:
     case = CASES["logistic-regression"]
     model = case.local()
     file = save_posterior(
-        model.posterior_, tmp_path, ["a", "y", "b", "c"], True, case.model.kind, case.model.details()
+        model.posterior_,
+        tmp_path,
+        ["a", "y", "b", "c"],
+        True,
+        case.model.kind,
+        case.model.details(),
     )
     saved = load_posterior(tmp_path, case.model.kind)
     assert apart(saved.posterior, model.posterior_) == 0.0
