@@ -32,14 +32,19 @@ class NodeCase:
     shards: list[np.ndarray]
     toml: str  # the same settings as a [model] table
 
-    def local(self, tol: float | None = None, network: Network | None = None) -> Any:
+    def local(
+        self,
+        tol: float | None = None,
+        network: Network | None = None,
+        accelerated: bool = False,
+    ) -> Any:
         """The estimator in one process: pooled, or with one node per table.
 
         Real networks do not extrapolate sweeps, since their links may fail.
         """
         model = self.model.estimator()
         model.set_params(tol=tol or self.model.tol, max_rounds=20_000, random_state=self.model.seed)
-        if "acceleration" in model.get_params():
+        if "acceleration" in model.get_params() and not accelerated:
             model.set_params(acceleration=False)
         arguments = [self.model.arguments(Table(shard, None)) for shard in self.shards]
         if network is None:
@@ -104,3 +109,5 @@ CASES: dict[str, NodeCase] = {
         ),
     )
 }
+#: kinds other than PCA that are compared on MPI ranks
+KINDS_ON_RANKS = ("gaussian-mixture", "linear-regression", "gaussian-hmm")

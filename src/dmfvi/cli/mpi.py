@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dmfvi.checkpoint import Journal
 from dmfvi.cli.network import Topology, make_network
 from dmfvi.datasets.tables import Table, read_table
 from dmfvi.engines.mpi import MpiEngine
@@ -37,6 +39,8 @@ def fit_rank(
         raise ValueError(f"--every must be at least 1, received {every}")
     world = MpiEngine().comm
     rank, size = int(world.Get_rank()), int(world.Get_size())
+    if resume and checkpoint is not None:
+        _say_what_is_resumed(world, checkpoint)
     table = _rows(data, rank, size, header)
     # more rounds may be asked for when resuming; other rows or settings are another fit
     fixed = {name: value for name, value in settings.items() if name != "max_rounds"}
@@ -59,6 +63,18 @@ def fit_rank(
         path = save_posterior(model.posterior_, out, table.columns, model.converged_)
         done = "converged" if model.converged_ else "NOT converged: raise --max-rounds"
         print(f"{size} ranks, {model.n_rounds_} rounds, {done}; saved: {path}")
+
+
+def _say_what_is_resumed(world: Any, folder: Path) -> None:
+    """A fit that was meant to go on and begins anew must not do so in silence."""
+    rank, size = int(world.Get_rank()), int(world.Get_size())
+    kept = np.array([int(Journal(folder, rank, "").path.exists())], dtype=np.int64)
+    everyone = np.empty(size, dtype=np.int64)
+    world.Allgather(kept, everyone)
+    lacking = np.flatnonzero(everyone == 0).tolist()
+    if lacking and rank == 0:
+        whose = "no checkpoint" if len(lacking) == size else f"no checkpoint of ranks {lacking}"
+        print(f"warning: {whose} in {folder}: the fit begins anew", file=sys.stderr, flush=True)
 
 
 def _rows(data: Path, rank: int, size: int, header: bool | None) -> Table:
