@@ -12,7 +12,8 @@ import numpy as np
 from dmfvi.engines.faults import Faults, FaultyTransport
 from dmfvi.engines.net import Timing
 from dmfvi.network import Network
-from dmfvi.node_config import ModelSettings, NodeConfig
+from dmfvi.node_config import NodeConfig
+from dmfvi.node_models import ModelSettings, PcaModel
 from dmfvi.node_program import NodeProgram
 from dmfvi.storage import SavedPosterior, load_posterior
 
@@ -70,7 +71,7 @@ class Cluster:
         self.folder, self.network, self.shards = folder, network, shards
         self.faults = faults or Faults()
         self.timing = timing or Timing(patience=0.05, silence=30.0, settle=0.3, linger=30.0)
-        self.model = model or ModelSettings(components=2)
+        self.model = model or PcaModel(components=2)
         self.every, self.single = every, single
         self.wait_seconds = 60.0
         self.bus = Bus()

@@ -15,7 +15,7 @@ from dmfvi._numeric import FloatArray
 from dmfvi.agreement import Meeting
 from dmfvi.consensus import RULES, AllReduce, BregmanADMM, ConsensusRule, Place
 from dmfvi.consensus.mixing import design_mixing
-from dmfvi.engines import engine as make_engine
+from dmfvi.engines import open_engine
 from dmfvi.engines.base import Engine
 from dmfvi.engines.links import Links
 from dmfvi.engines.local import RoundRecord, Run
@@ -162,19 +162,42 @@ class Session:
                 f"network must be a dmfvi.Network or None, received {type(graph).__name__}: "
                 "wrap a graph with Network.from_networkx"
             )
-        if links is not None and not isinstance(links, Links):
-            raise TypeError(
-                f"links must be dmfvi.Links or None, received {type(links).__name__}: "
-                "write Links(loss=0.1), for example"
-            )
+        machine: Engine = open_engine(where, links, n_jobs)
         if network is None and links is not None:
             raise ValueError("links are for a network, received network=None: pass a network")
+        machine.owned(graph)  # refuses a network that does not fit where it runs
         rule = make_rule(consensus, graph, penalty, rounds_per_sweep)
-        machine: Engine = (
-            make_engine(where, links=links, n_jobs=n_jobs) if isinstance(where, str) else where
-        )
         exact = machine.links.reliable and averages_exactly(rule, graph)
         return cls(graph, rule, machine, Meeting(graph, machine, rule.collective), exact)
+
+    @property
+    def here(self) -> Sequence[int]:
+        """The nodes that run in this process."""
+        nodes: Sequence[int] = self.machine.owned(self.network)
+        return nodes
+
+    @property
+    def whole(self) -> bool:
+        """Whether all nodes run in this process, as in a simulation."""
+        return len(self.here) == self.network.n_nodes
+
+    def refuse_parts(self, n_parts: int, what: str = "rows as one array") -> None:
+        """Where one node runs in this process, data of several nodes are a mistake."""
+        if not self.whole:
+            raise ValueError(
+                f"received {n_parts} shards, but this process runs node {self.here[0]} only: "
+                f"pass its own {what}"
+            )
+
+    def seed(self, random_state: Any) -> int:
+        """A seed from whatever scikit-learn takes as one, the same at all nodes."""
+        drawn = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+        # processes may have drawn different ones
+        return drawn if self.whole else int(self.of_first(float(drawn)))
+
+    def of_first(self, value: float) -> float:
+        """Node 0's number at all nodes, so that all decide alike."""
+        return value if self.whole else float(self.meeting.broadcast(np.array([value]))[0][0])
 
     def agree(self, talk: Talk, shards: Sequence[Any]) -> list[Any]:
         """What the talks of all nodes conclude with; only what they yield is exchanged."""
@@ -229,9 +252,7 @@ class Session:
         self, model: ConjugateModel, shards: Sequence[Any], random_state: Any = None
     ) -> list[Belief]:
         """The model's start, the same to the last bit at every node."""
-        seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
-        if len(shards) < self.network.n_nodes:  # each process has drawn its own
-            seed = int(self.meeting.broadcast(np.array([float(seed)]))[0][0])
+        seed = self.seed(random_state)
         made = [model.start(shard, np.random.default_rng(seed)) for shard in shards]
         talks = [talk for talk in made if isinstance(talk, Generator)]
         if not talks:
@@ -241,9 +262,9 @@ class Session:
         return [q.unpack(natural) for q, natural in zip(beliefs, agreed, strict=True)]
 
     def _check_shards(self, shards: Sequence[Any]) -> None:
-        here = self.machine.owned(self.network)
+        here = self.here
         if len(shards) != len(here):
-            if len(here) < self.network.n_nodes:
+            if not self.whole:
                 raise ValueError(
                     f"received {len(shards)} shards, but this process runs node {here[0]} only: "
                     "pass its own shard in a list"

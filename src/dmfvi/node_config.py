@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -13,25 +11,7 @@ from typing import Any
 from dmfvi.engines.faults import Faults
 from dmfvi.engines.net import Timing
 from dmfvi.engines.transport import Identity, check_loopback
-
-
-@dataclass(frozen=True)
-class ModelSettings:
-    """Bayesian PCA; the same at all nodes, or they will not talk to each other."""
-
-    components: int = 2
-    covariance: str = "full"
-    fit_mean: bool = True
-    tol: float = 1e-6
-    max_rounds: int = 20_000
-    seed: int = 0
-
-    def fingerprint(self, n_features: int, columns: list[str] | None = None) -> bytes:
-        """Sixteen bytes that all nodes of one model share: settings, features, their names and order."""
-        content = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "max_rounds"}
-        content |= {"features": n_features, "columns": columns}
-        text = json.dumps(["bayesian-pca", content], sort_keys=True)
-        return hashlib.sha256(text.encode()).digest()[:16]
+from dmfvi.node_models import KINDS, ModelSettings, PcaModel
 
 
 @dataclass(frozen=True)
@@ -43,7 +23,7 @@ class NodeConfig:
     peers: dict[int, str]
     data: Path
     out: Path
-    model: ModelSettings = field(default_factory=ModelSettings)
+    model: ModelSettings = field(default_factory=PcaModel)
     timing: Timing = field(default_factory=Timing)
     identity: Identity | None = None
     checkpoint_every: int = 20
@@ -105,7 +85,7 @@ def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) ->
         peers=peers,
         data=here / node["data"],
         out=here / node.get("out", f"node-{number}"),
-        model=_made(ModelSettings, content.get("model", {}), file, "[model]"),
+        model=_model(content.get("model", {}), file),
         timing=_made(Timing, content.get("timing", {}), file, "[timing]"),
         identity=identity,
         checkpoint_every=int(node.get("checkpoint_every", 20)),
@@ -115,6 +95,17 @@ def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) ->
         faults=_made(Faults, content["faults"], file, "[faults]") if "faults" in content else None,
         cluster=str(node.get("cluster", "dmfvi")),
     )
+
+
+def _model(table: Mapping[str, Any], file: Path) -> ModelSettings:
+    rest = dict(table)
+    kind = rest.pop("kind", PcaModel.kind)
+    if kind not in KINDS:
+        raise ValueError(
+            f"{file}: kind in [model] must be one of {sorted(KINDS)}, received {kind!r}"
+        )
+    made: ModelSettings = _made(KINDS[kind], rest, file, f"[model] of a {kind}")
+    return made
 
 
 def _peers(table: Mapping[str, Any], node: int, file: Path) -> dict[int, str]:
@@ -144,16 +135,28 @@ def _identity(table: Mapping[str, Any] | None, here: Path, file: Path) -> Identi
 def _made(kind: Any, table: Mapping[str, Any], file: Path, where: str) -> Any:
     allowed = {f.name: f.type for f in fields(kind)}
     _no_others(table, set(allowed), file, where)
-    _check_kinds(table, {name: KINDS[str(text)] for name, text in allowed.items()}, file, where)
-    return kind(**table)
+    _check_kinds(table, {name: TYPES[str(text)] for name, text in allowed.items()}, file, where)
+    return kind(
+        **{k: _numbers(v, k, file, where) if isinstance(v, list) else v for k, v in table.items()}
+    )
+
+
+def _numbers(values: list[Any], name: str, file: Path, where: str) -> tuple[float, ...]:
+    if any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
+        raise ValueError(
+            f"{file}: {name} in {where} must be a list of numbers, received {values!r}"
+        )
+    return tuple(float(v) for v in values)
 
 
 #: what the words of an annotation allow in a file
-KINDS: dict[str, tuple[type, ...]] = {
+TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (int, float),
     "bool": (bool,),
     "str": (str,),
+    "str | int": (str, int),
+    "tuple[float, ...]": (list,),
 }
 NODE_KINDS: dict[str, tuple[type, ...]] = {
     "listen": (str,),

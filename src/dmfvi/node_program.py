@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,16 +18,17 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dmfvi.checkpoint import Journal
-from dmfvi.datasets.tables import read_table
-from dmfvi.engines.base import RoundRecord
+from dmfvi.datasets.tables import Table, read_table
+from dmfvi.engines.base import Engine, Observer, RoundRecord, Run
 from dmfvi.engines.faults import FaultyTransport
+from dmfvi.engines.local import LocalEngine
 from dmfvi.engines.net import MembershipChanged, NetworkEngine, NetworkNode
 from dmfvi.engines.transport import Transport, ZenohTransport
-from dmfvi.estimators import BayesianPCA
-from dmfvi.estimators.validation import check_choice, check_n_components, check_positive
 from dmfvi.families.base import FloatArray
 from dmfvi.files import write_text
 from dmfvi.membership import Entry, View
+from dmfvi.network import Network
+from dmfvi.node import Job
 from dmfvi.node_config import NodeConfig
 from dmfvi.storage import save_posterior
 
@@ -82,15 +83,12 @@ class NodeProgram:
         columns: list[str] | None = None,
     ) -> None:
         self.config = config
-        self.rows = rows
-        self.columns = columns
+        self.table = Table(rows, columns)
         self.rows_hash = hashlib.sha256(np.ascontiguousarray(rows).tobytes()).hexdigest()[:16]
         self.on_status = on_status
         self.said_at = 0.0
         self.last: RoundRecord | None = None
-        check_n_components(config.model.components, rows.shape[1])
-        check_positive("tol", config.model.tol)
-        check_choice("covariance", config.model.covariance, ["full", "diagonal"])
+        config.model.check(self.table)
         self.node = NetworkNode(
             config.node,
             tuple(config.peers),
@@ -114,7 +112,12 @@ class NodeProgram:
                 self._write_view()
                 model = self.fit(network)
                 path = save_posterior(
-                    model.posterior_, self.config.out, self.columns, model.converged_
+                    model.posterior_,
+                    self.config.out,
+                    self.table.columns,
+                    model.converged_,
+                    self.config.model.kind,
+                    self.config.model.details(),
                 )
                 self._say("waiting for others")
                 self.node.finish()
@@ -124,9 +127,8 @@ class NodeProgram:
             except MembershipChanged:
                 wait_for = None  # go on with who is there
 
-    def fit(self, network: Any) -> BayesianPCA:
+    def fit(self, network: Network) -> Any:
         """One fit in the present epoch, from the journal if it belongs to it."""
-        settings = self.config.model
         journal = Journal(
             self.config.out / "checkpoint",
             self.config.node,
@@ -137,21 +139,10 @@ class NodeProgram:
             journal.resume()
         except ValueError:
             journal.clear()  # of other members, another model, or torn: begin anew
-        engine = NetworkEngine(self.node, journal)
-        model = BayesianPCA(
-            settings.components,
-            network=network,
-            covariance=settings.covariance,  # type: ignore[arg-type]
-            fit_mean=settings.fit_mean,
-            tol=settings.tol,
-            max_rounds=settings.max_rounds,
-            random_state=settings.seed,
-            engine=engine if network.n_nodes > 1 else "local",
-        )
+        here: Engine = NetworkEngine(self.node, journal) if network.n_nodes > 1 else LocalEngine()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(self.rows, observer=lambda record, _: self._watch(record))
-        return model
+            return self.config.model.fit(self.table, network, FollowedEngine(here, self._watch))
 
     # -- status -------------------------------------------------------------------------
 
@@ -206,6 +197,38 @@ class NodeProgram:
     def _forget(self) -> None:
         for path in sorted((self.config.out / "checkpoint").glob("*")):
             path.unlink(missing_ok=True)
+
+
+class FollowedEngine:
+    """Another engine whose fits are followed round by round; sums on the way to a start are not."""
+
+    def __init__(self, inner: Engine, follow: Callable[[RoundRecord], None]) -> None:
+        self.inner = inner
+        self.follow = follow
+        self.name, self.links = inner.name, inner.links
+
+    def owned(self, network: Network) -> Sequence[int]:
+        """As the other engine has it."""
+        return self.inner.owned(network)
+
+    def run(
+        self,
+        job: Job,
+        network: Network,
+        shards: Sequence[Any],
+        beliefs: Sequence[Any],
+        max_rounds: int,
+        observer: Observer | None = None,
+    ) -> Run:
+        """The other engine's run; only what somebody observes is a fit."""
+        if observer is None:
+            return self.inner.run(job, network, shards, beliefs, max_rounds)
+
+        def both(record: RoundRecord, now: list[Any]) -> bool | None:
+            self.follow(record)
+            return observer(record, now)
+
+        return self.inner.run(job, network, shards, beliefs, max_rounds, both)
 
 
 def finite(value: float) -> float | None:

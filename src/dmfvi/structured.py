@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dmfvi.families.base import Family
+from dmfvi.families.product import Product
 
 PACKAGE = "dmfvi"
 
@@ -30,6 +31,8 @@ def encode(value: Any, arrays: dict[str, np.ndarray]) -> Any:  # noqa: PLR0911
         return {"array": name}
     if isinstance(value, Family):
         return {"family": _name(type(value)), "parts": encode(list(value.natural), arrays)}
+    if isinstance(value, Product):
+        return {"product": {name: encode(block, arrays) for name, block in value.items()}}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         parts = {f: encode(v, arrays) for f, v in zip(value._fields, value, strict=True)}
         return {"record": _name(type(value)), "parts": parts}
@@ -43,7 +46,7 @@ def encode(value: Any, arrays: dict[str, np.ndarray]) -> Any:  # noqa: PLR0911
     raise TypeError(f"cannot write a {type(value).__name__} into a checkpoint")
 
 
-def decode(spec: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+def decode(spec: Any, arrays: Mapping[str, np.ndarray]) -> Any:  # noqa: PLR0911
     """Inverse of ``encode``; anything that it would not have written is refused."""
     if spec is None or isinstance(spec, bool | int | float | str):
         return spec
@@ -57,6 +60,8 @@ def decode(spec: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         if not issubclass(made, Family):
             raise ValueError(f"{spec['family']} is no family")
         return made(*decode(spec["parts"], arrays))
+    if kind == "product":
+        return Product(**{name: decode(part, arrays) for name, part in spec["product"].items()})
     if kind == "record":
         made = _class(spec["record"])
         if not (is_dataclass(made) or hasattr(made, "_fields")):

@@ -13,6 +13,7 @@ from dmfvi.checkpoint import load_checkpoint
 from dmfvi.storage import load_posterior
 from helpers import low_rank_shards
 from mpi_runs import KILLER, run
+from node_cases import CASES, KINDS_ON_RANKS, N_NODES, apart
 
 SHARDS = low_rank_shards([14, 20, 17, 23], n_features=6, n_components=2, missing=0.1)
 
@@ -42,6 +43,28 @@ rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
 counts = np.random.default_rng(rank).poisson(3.0, size=(20 + rank, 3))
 result = infer(PoissonGamma(3), [counts], Network.ring(size), engine="mpi", random_state=0)
 np.save(f"conjugate-{rank}.npy", result.posterior.pack())
+"""
+
+
+ESTIMATORS = """
+import sys
+import numpy as np
+from mpi4py import MPI
+sys.path.insert(0, TESTS)
+from node_cases import CASES, KINDS_ON_RANKS
+from dmfvi import BayesianGaussianMixture, Network
+from dmfvi.datasets.tables import Table
+
+rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+network = Network.chain(size)
+for kind in KINDS_ON_RANKS:
+    case = CASES[kind]
+    fitted = case.model.fit(Table(case.shards[rank], None), network, "mpi")
+    np.save(f"{kind}-{rank}.npy", fitted.posterior_.pack())
+# every process draws a seed of its own: they must agree on one, and on the best of the starts
+rows = CASES["gaussian-mixture"].shards[rank]
+free = BayesianGaussianMixture(3, n_init=3, network=network, engine="mpi").fit(rows)
+np.save(f"free-{rank}.npy", free.posterior_.pack())
 """
 
 
@@ -77,13 +100,32 @@ def test_any_conjugate_model_runs_on_ranks(parts: Path) -> None:
         np.testing.assert_allclose(found, local.posteriors[rank].pack(), rtol=1e-9)
 
 
+def test_estimators_give_the_local_answer_on_ranks(tmp_path: Path) -> None:
+    here = str(Path(__file__).parents[1])
+    (tmp_path / "estimators.py").write_text(ESTIMATORS.replace("TESTS", repr(here)))
+    done = run(tmp_path, N_NODES, "estimators.py")
+    assert done.returncode == 0, done.stderr
+    network = Network.chain(N_NODES)
+    for kind in KINDS_ON_RANKS:
+        case = CASES[kind]
+        local = case.local(network=network, accelerated=True)
+        for rank, q in enumerate(local.node_posteriors_):
+            found = q.unpack(np.load(tmp_path / f"{kind}-{rank}.npy"))
+            assert apart(found, q) < 1e-9
+    free = [np.load(tmp_path / f"free-{rank}.npy") for rank in range(N_NODES)]
+    for other in free[1:]:
+        np.testing.assert_allclose(other, free[0], rtol=1e-5, atol=1e-5)
+
+
 def test_the_shell_checkpoints_and_resumes(parts: Path) -> None:
     fit = ["-m", "dmfvi", "fit", "part-{rank}.npy", "--engine", "mpi", "--components", "2"]
     keep = ["--checkpoint", "kept", "--every", "4"]
-    stopped = run(parts, 4, *fit, *keep, "--max-rounds", "13", "--out", "stopped")
+    stopped = run(parts, 4, *fit, *keep, "--resume", "--max-rounds", "13", "--out", "stopped")
     assert "NOT converged" in stopped.stdout
+    assert "no checkpoint in kept: the fit begins anew" in stopped.stderr
     further = run(parts, 4, *fit, *keep, "--resume", "--out", "further")
     assert further.returncode == 0, further.stderr
+    assert "begins anew" not in further.stderr
     assert not list((parts / "kept").glob("*.npz"))  # a run that has converged leaves nothing
     whole = run(parts, 4, *fit, "--out", "whole")
     assert whole.returncode == 0, whole.stderr

@@ -99,7 +99,7 @@ def test_the_shell_fits_ranks_and_resumes_after_a_kill(parts: Path) -> None:
     fit += ["--sweeps", "16", "--holdout", "0.1", "--every", "4", "--no-cache"]
     whole = run(parts, 2, *fit, "--out", "whole", "--predictions", "p-{rank}.csv", "--resume")
     assert whole.returncode == 0, whole.stderr
-    assert "nothing to resume" in whole.stderr
+    assert "no checkpoint in" in whole.stderr
     assert "held-out RMSE" in whole.stdout
     (parts / "killer.py").write_text(KILLER)
     died = run(parts, 2, "killer.py", *fit[2:], "--out", "again")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import random
 import resource
-import socket
 import subprocess
 import sys
 import time
@@ -15,27 +14,15 @@ import numpy as np
 import pytest
 
 from bus import Bus, BusTransport
-from dmfvi import BayesianPCA, Network
+from dmfvi import Network
 from dmfvi.engines.net import NetworkNode
 from dmfvi.engines.transport import Identity, ZenohTransport, check_loopback
 from dmfvi.keys import init_authority, issue
 from dmfvi.membership import Entry, View
-from dmfvi.storage import load_posterior
 from dmfvi.wire import INT64, ROUND, VIEW, Frame, pack
-from helpers import low_rank_shards
+from node_cases import CASES, N_NODES, apart
+from processes import Processes, free_ports, running
 from test_wire import mutated
-
-SHARDS = low_rank_shards([14, 20, 17], n_features=6, n_components=2, missing=0.1)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def test_ten_thousand_hostile_frames_change_nothing_in_a_live_node() -> None:
@@ -128,74 +115,46 @@ def test_plain_text_stays_on_this_machine(address: str) -> None:
     check_loopback("[::1]:7000")
 
 
-def write_cluster(folder: Path, authority: Path | None, patience: float = 5.0) -> list[Path]:
-    ports = free_ports(3)
-    files = []
-    for node in range(3):
-        np.save(folder / f"data{node}.npy", SHARDS[node])
-        lines = [
-            "[node]",
-            f"id = {node}",
-            f'listen = "127.0.0.1:{ports[node]}"',
-            f'data = "data{node}.npy"',
-            "wait_for = 3",
-            "checkpoint_every = 4",
-            "[peers]",
-            *(f'{j} = "127.0.0.1:{ports[j]}"' for j in range(3) if j != node),
-            "[model]",
-            "components = 2",
-            "[timing]",
-            f"patience = {patience}",
-            "settle = 0.5",
-        ]
-        if authority is not None:
-            lines += [
-                "[tls]",
-                f'authority = "{authority}/ca.pem"',
-                f'certificate = "{authority}/node-{node}.pem"',
-                f'key = "{authority}/node-{node}.key"',
-            ]
-        file = folder / f"node{node}.toml"
-        file.write_text("\n".join(lines))
-        files.append(file)
-    (folder / "cluster.toml").write_text(f"nodes = {[f.name for f in files]}".replace("'", '"'))
-    return files
-
-
-def start(file: Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "dmfvi", "node", "--config", str(file)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
-
-
-def test_nodes_with_certificates_give_the_local_answer(tmp_path: Path, authority: Path) -> None:
-    processes = [start(file) for file in write_cluster(tmp_path, authority, patience=30.0)]
-    for process in processes:
-        _, err = process.communicate(timeout=90)
-        assert process.returncode == 0, err.decode()
-    local = BayesianPCA(2, network=Network.complete(3), random_state=0).fit(SHARDS)
-    for node in range(3):
-        saved = load_posterior(tmp_path / f"node-{node}")
-        assert saved.posterior.distance(local.node_posteriors_[node]) < 1e-9
+@pytest.mark.parametrize("kind", ["bayesian-pca", "gaussian-mixture", "linear-regression"])
+def test_nodes_with_certificates_give_the_local_answer(
+    tmp_path: Path, authority: Path, kind: str
+) -> None:
+    case, network = CASES[kind], Network.complete(N_NODES)
+    cluster = Processes(
+        tmp_path,
+        network,
+        case.shards,
+        authority,
+        model=f'kind = "{kind}"\n{case.toml}',
+        timing="patience = 30.0\nsettle = 0.5",
+    )
+    with running(cluster):
+        cluster.wait()
+    local = case.local(network=network)
+    for node in range(N_NODES):
+        saved = cluster.saved(node)
+        assert saved.kind == kind
+        assert apart(saved.posterior, local.node_posteriors_[node]) < 1e-9
         assert not list((tmp_path / f"node-{node}" / "checkpoint").iterdir())
 
 
-def test_a_process_killed_and_started_again(tmp_path: Path, authority: Path) -> None:
-    files = write_cluster(tmp_path, authority, patience=0.2)
-    processes = [start(file) for file in files]
-    journal = tmp_path / "node-1" / "checkpoint" / "node-1.npz"
-    deadline = time.monotonic() + 60
-    while not journal.exists() and time.monotonic() < deadline:
-        time.sleep(0.002)
-    processes[1].kill()
-    processes[1].wait()
-    processes[1] = start(files[1])
-    for process in processes:
-        _, err = process.communicate(timeout=90)
-        assert process.returncode == 0, err.decode()
-    pooled = BayesianPCA(2, tol=1e-10, random_state=0).fit(np.concatenate(SHARDS))
-    for node in range(3):
-        saved = load_posterior(tmp_path / f"node-{node}")
-        assert saved.posterior.distance(pooled.posterior_) < 1e-6
+def test_launch_runs_a_cluster_of_another_kind(tmp_path: Path) -> None:
+    case = CASES["logistic-regression"]
+    cluster = Processes(
+        tmp_path,
+        Network.chain(N_NODES),
+        case.shards,
+        None,
+        model=f'kind = "logistic-regression"\n{case.toml}',
+    )
+    command = [sys.executable, "-m", "dmfvi", "launch", str(tmp_path / "cluster.toml")]
+    done = subprocess.run(
+        [*command, "--insecure", "--timeout", "60"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    pooled = case.local(tol=1e-10)
+    for node in range(N_NODES):
+        assert apart(cluster.saved(node).posterior, pooled.posterior_) < 1e-6
 
 
 def test_a_neighbour_with_the_right_epoch_cannot_crash_or_fill_a_node() -> None:

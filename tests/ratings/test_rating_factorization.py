@@ -328,6 +328,9 @@ def test_bad_ratings_are_refused_with_what_is_wrong(data, message: str) -> None:
         ({"max_sweeps": 0}, "max_sweeps"),
         ({"noise": "none"}, "noise must be one of"),
         ({"rating_scale": (5, 1)}, "rating_scale"),
+        ({"rating_scale": (1, 2, 3)}, "rating_scale"),
+        ({"rating_scale": 5}, "rating_scale"),
+        ({"engine": "pigeons"}, "engine must be one of"),
         ({"consensus": "moments-admm"}, "consensus must be one of"),
         ({"network": Network.ring(500)}, "cannot be split over 500 nodes"),
         ({"tol": -1.0}, "tol must be positive"),
@@ -347,6 +350,16 @@ def test_repeated_ratings_count_as_their_mean() -> None:
         ([0, 1, 1, 2], [0, 1, 0, 1], [3.0, 4, 2, 1])
     )
     np.testing.assert_allclose(ours.item_factors_, theirs.item_factors_, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", [sp.coo_matrix, sp.coo_array])
+def test_a_matrix_of_triples_does_not_add_up_repeated_ratings(form) -> None:
+    users, items, ratings = [0, 0, 1, 1, 2], [0, 0, 1, 0, 1], [5.0, 3, 4, 2, 1]
+    with pytest.warns(UserWarning, match="1 of 5 ratings repeat"):
+        model = RatingFactorization(1, max_sweeps=2, random_state=0).fit(
+            form((ratings, (users, items)), shape=(3, 2))
+        )
+    assert model.rating_scale_ == (1.0, 5.0)
 
 
 def test_users_and_items_without_ratings_are_named() -> None:

@@ -23,7 +23,7 @@ from dmfvi.cli.sfm import sfm
 from dmfvi.datasets.tables import Table, read_table
 from dmfvi.estimators import BayesianPCA
 from dmfvi.files import replacing, replacing_table
-from dmfvi.storage import SavedPosterior, load_posterior, save_posterior
+from dmfvi.storage import PCA, SavedPosterior, load_posterior, save_posterior
 
 app = typer.Typer(
     add_completion=False,
@@ -169,7 +169,7 @@ def impute(
     header: Header = None,
 ) -> None:
     """Fill the missing entries of a table with their predictive means."""
-    saved = load_posterior(model)
+    saved = load_posterior(model, PCA)
     if not saved.converged:
         print(f"warning: the model in {model} had not converged", file=sys.stderr)
     table = _in_order(read_table(data, header), saved, data)
@@ -279,5 +279,8 @@ def main() -> None:
     try:
         app()
     except (ValueError, OSError, TypeError) as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
+        # names of files must not be broken over lines
+        Console(stderr=True).print(
+            f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True
+        )
         sys.exit(1)

@@ -22,4 +22,26 @@ def engine(name: str, **settings: Any) -> Any:
     return getattr(import_module(module), class_name)(**settings)
 
 
-__all__ = ["ENGINES", "Links", "engine"]
+def open_engine(where: Any, links: Links | None = None, n_jobs: int | None = None) -> Any:
+    """The engine that an estimator's ``engine`` means: a name, or one made already."""
+    if links is not None and not isinstance(links, Links):
+        raise TypeError(
+            f"links must be dmfvi.Links or None, received {type(links).__name__}: "
+            "write Links(loss=0.1), for example"
+        )
+    if isinstance(where, str):
+        return engine(where, links=links, n_jobs=n_jobs)
+    if isinstance(where, type) or not all(hasattr(where, name) for name in ("owned", "run")):
+        kind = where.__name__ if isinstance(where, type) else type(where).__name__
+        raise TypeError(
+            f"engine must be one of {sorted(ENGINES)} or an engine that was made already, received {kind}"
+        )
+    if links is not None:
+        raise ValueError(
+            f"links are simulated by engine='local', received an engine ({where.name}) that has its own: "
+            "drop links"
+        )
+    return where
+
+
+__all__ = ["ENGINES", "Links", "engine", "open_engine"]

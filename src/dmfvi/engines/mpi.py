@@ -170,12 +170,7 @@ class MpiEngine:
     def _resume(self) -> None:
         """Read the journals; phases count as finished only where every rank has finished them."""
         assert self.journal is not None
-        if not self.journal.resume():
-            warnings.warn(
-                f"nothing to resume in {self.journal.folder}: the fit begins anew",
-                UserWarning,
-                stacklevel=3,
-            )
+        self._say_what_is_lacking(self.journal.resume())
         finished = np.array([len(self.journal.finished)], dtype=np.int64)
         least = np.empty_like(finished)
         from mpi4py import MPI
@@ -186,6 +181,21 @@ class MpiEngine:
             del self.journal.finished[phase]
         if dropped:
             self.journal.snapshots = []
+
+    def _say_what_is_lacking(self, kept: bool) -> None:
+        """A fit that was meant to go on and begins anew must not do so in silence."""
+        assert self.journal is not None
+        everyone = np.empty(self.comm.Get_size(), dtype=np.int64)
+        self.comm.Allgather(np.array([int(kept)], dtype=np.int64), everyone)
+        lacking = np.flatnonzero(everyone == 0).tolist()
+        if lacking and self.comm.Get_rank() == 0:
+            everybody = len(lacking) == len(everyone)
+            whose = "no checkpoint" if everybody else f"no checkpoint of ranks {lacking}"
+            warnings.warn(
+                f"{whose} in {self.journal.folder}: the fit begins anew",
+                UserWarning,
+                stacklevel=4,
+            )
 
     # -- messages -----------------------------------------------------------------------
 

@@ -332,6 +332,7 @@ class NetworkEngine:
         if state.done and not state.calm:
             state = self._caught_up(job, state, [ids[j] for j in place.neighbours])
             run.beliefs = [state.belief]
+            run.history[-1] = replace(run.history[-1], objective=job.model.objective(state.belief))
         run.converged = state.done
         last = message_of(job, state)
         last = replace(last, payload=job.rule.farewell(state.rule))

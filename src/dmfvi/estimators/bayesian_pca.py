@@ -16,7 +16,7 @@ from dmfvi.consensus import (
     MomentsADMM,
     StatisticsTracking,
 )
-from dmfvi.engines import engine
+from dmfvi.engines import open_engine
 from dmfvi.engines.base import Engine
 from dmfvi.engines.links import Links
 from dmfvi.estimators.factor_estimator import FactorEstimator
@@ -212,14 +212,7 @@ class BayesianPCA(FactorEstimator):
         )
 
     def _engine(self) -> Engine:
-        if self.links is not None and not isinstance(self.links, Links):
-            raise TypeError(
-                f"links must be dmfvi.Links or None, received {type(self.links).__name__}: "
-                "write Links(loss=0.1), for example"
-            )
-        if not isinstance(self.engine, str):
-            return self.engine
-        made: Engine = engine(self.engine, links=self.links, n_jobs=self.n_jobs)
+        made: Engine = open_engine(self.engine, self.links, self.n_jobs)
         return made
 
     def _check_parameters(self, n_features: int) -> None:

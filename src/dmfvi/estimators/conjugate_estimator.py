@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmfvi.consensus import ConsensusRule
+from dmfvi.engines.base import Engine
 from dmfvi.engines.links import Links
 from dmfvi.estimators.validation import (
     check_one_shard_per_node,
@@ -50,6 +51,7 @@ class ConjugateEstimator(BaseEstimator):
     n_jobs: int | None
     random_state: Any
     verbose: int
+    engine: str | Engine
     acceleration: bool | Literal["auto"] = "auto"
     posterior_: Any
     node_posteriors_: list[Any]
@@ -88,14 +90,16 @@ class ConjugateEstimator(BaseEstimator):
             self.rounds_per_sweep,
             self.links,
             self.n_jobs,
+            self.engine,
         )
 
     def _row_shards(
-        self, X: Any, network: Network, *, reset: bool = True, allow_nan: bool = True
+        self, X: Any, session: Session, *, reset: bool = True, allow_nan: bool = True
     ) -> list[FloatArray]:
-        """One float array per node from one array or a list of arrays."""
+        """One float array per node of this process, from one array or a list of arrays."""
         finite: Any = "allow-nan" if allow_nan else True
         if is_shard_list(X):
+            session.refuse_parts(len(X))
             shards = check_shards(X, allow_empty=not reset)
             for i, shard in enumerate(shards):
                 if not allow_nan and np.isnan(shard).any():
@@ -105,12 +109,14 @@ class ConjugateEstimator(BaseEstimator):
             validate_data(self, X[0], ensure_all_finite=finite, dtype=np.float64, reset=reset)
             if self.network is None:
                 return [np.concatenate(shards)]
-            check_one_shard_per_node(shards, network)
+            check_one_shard_per_node(shards, session.network)
             return shards
         data = validate_data(
             self, unmasked(X), ensure_all_finite=finite, dtype=np.float64, reset=reset
         )
-        return split_evenly(data, network, allow_empty=not reset)
+        if not session.whole:
+            return [np.asarray(data)]
+        return split_evenly(data, session.network, allow_empty=not reset)
 
     def _checked_rows(self, X: Any, allow_nan: bool = True) -> FloatArray:
         """One validated array for predictions; a list of shards is stacked."""
@@ -135,7 +141,7 @@ class ConjugateEstimator(BaseEstimator):
         """Several starts; the one whose agreed bound is highest wins, at all nodes alike."""
         check_whole("n_init", n_init, 1)
         seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=n_init)
-        best: Inference | None = None
+        best = Best(session)
         for seed in seeds:
             made = session.infer(
                 model,
@@ -147,10 +153,8 @@ class ConjugateEstimator(BaseEstimator):
                 verbose=self.verbose,
                 **settings,
             )
-            if best is None or clearly_better(made, best):
-                best = made
-        assert best is not None
-        return best
+            best.offer(made)
+        return best.chosen
 
     def _keep(self, inference: Inference, session: Session, log_volume: float = 0.0) -> Self:
         """Fitted attributes of one run; warns when it did not converge."""
@@ -173,9 +177,28 @@ class ConjugateEstimator(BaseEstimator):
         self._take(node)
 
 
-def clearly_better(one: Inference, other: Inference) -> bool:
-    """Whether a bound is higher by more than its rounding: else starts that end alike keep the first's labels."""
-    return one.lower_bound > other.lower_bound + SAME_BOUND * abs(other.lower_bound)
+class Best:
+    """The best of several runs by node 0's bound, so that all nodes choose the same one wherever they run.
+
+    A bound must be higher by more than its rounding: starts that end alike keep the first's labels.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.bound = -np.inf
+        self._chosen: Inference | None = None
+
+    def offer(self, made: Inference) -> None:
+        """Keep the run if it is clearly better than those before."""
+        bound = self.session.of_first(made.lower_bound)
+        if self._chosen is None or bound > self.bound + SAME_BOUND * abs(self.bound):
+            self._chosen, self.bound = made, bound
+
+    @property
+    def chosen(self) -> Inference:
+        """The best one so far."""
+        assert self._chosen is not None
+        return self._chosen
 
 
 def generator_of(random_state: Any) -> np.random.Generator:

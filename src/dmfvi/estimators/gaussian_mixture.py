@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmfvi._numeric import inverse, symmetrize
 from dmfvi.consensus import ConsensusRule
+from dmfvi.engines.base import Engine
 from dmfvi.engines.links import Links
 from dmfvi.estimators.conjugate_estimator import ConjugateEstimator, generator_of
 from dmfvi.estimators.mixture_prediction import impute_mixture, log_predictive
@@ -47,7 +48,8 @@ class BayesianGaussianMixture(DensityMixin, ConjugateEstimator):
         Prior scatter matrix, as in scikit-learn.
     n_init : int
         Starts; the highest agreed bound wins.
-    network, penalty, rounds_per_sweep, consensus, tol, max_rounds, links, n_jobs, random_state, verbose
+    network, penalty, rounds_per_sweep, consensus, tol, max_rounds, links, n_jobs, random_state, verbose,
+    engine
         As for ``BayesianPCA``.
     acceleration : "auto" or bool
         Extrapolate sweeps (same fixed point, bound never falls); "auto" where nodes agree exactly.
@@ -82,6 +84,7 @@ class BayesianGaussianMixture(DensityMixin, ConjugateEstimator):
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
+        engine: str | Engine = "local",
     ) -> None:
         self.n_components = n_components
         self.covariance = covariance
@@ -102,11 +105,12 @@ class BayesianGaussianMixture(DensityMixin, ConjugateEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.engine = engine
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node."""
         session = self._open()
-        shards = self._row_shards(X, session.network)
+        shards = self._row_shards(X, session)
         self._check_settings(shards[0].shape[1])
         units: FeatureUnits = session.agree(agree_on_units, shards)[0]
         if self.n_components > units.n_samples:

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmfvi._numeric import inverse, symmetrize
 from dmfvi.consensus import ConsensusRule
+from dmfvi.engines.base import Engine
 from dmfvi.engines.links import Links
 from dmfvi.estimators.conjugate_estimator import generator_of
 from dmfvi.estimators.gaussian_mixture import BayesianGaussianMixture
@@ -45,7 +46,7 @@ class GaussianHMM(HiddenMarkovEstimator):
     mean_prior, mean_precision_prior, degrees_of_freedom_prior, covariance_prior : as for ``BayesianGaussianMixture``.
     n_init : starts; the highest agreed bound wins.
     network, penalty, rounds_per_sweep, consensus, acceleration, tol, max_rounds, links, n_jobs, random_state,
-    verbose : as for ``BayesianPCA`` and ``BayesianGaussianMixture``.
+    verbose, engine : as for ``BayesianPCA`` and ``BayesianGaussianMixture``.
 
     Data are one sequence (T, D), many in one array with ``lengths``, a list of sequences (shared out over the nodes
     in order), or a list of lists, one per node. NaN are missing, whole observations or parts of them.
@@ -79,6 +80,7 @@ class GaussianHMM(HiddenMarkovEstimator):
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
+        engine: str | Engine = "local",
     ) -> None:
         self.n_components = n_components
         self.covariance = covariance
@@ -100,11 +102,12 @@ class GaussianHMM(HiddenMarkovEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.engine = engine
 
     def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> Self:
         """Fit to sequences (see the class)."""
         session = self._open()
-        nodes = nodes_of_sequences(X, lengths, session.network, self.network is None)
+        nodes = nodes_of_sequences(X, lengths, session, self.network is None)
         validate_data(self, nodes[0][0], ensure_all_finite="allow-nan", dtype=np.float64)
         self._check_common()
         gaussian = self._gaussian()
@@ -219,12 +222,12 @@ class CategoricalHMM(HiddenMarkovEstimator):
     Parameters
     ----------
     n_components : int, states.
-    n_symbols : int or None (the largest symbol seen, plus one).
+    n_symbols : int or None (the largest symbol seen, plus one; needed where other nodes run elsewhere).
     start_concentration, transition_concentration : float or None (1 / n_components), Dirichlet priors.
     emission_concentration : float or None (1 / n_symbols), Dirichlet prior.
     n_init : starts; the highest agreed bound wins. The default is more than one: random starts differ.
     network, penalty, rounds_per_sweep, consensus, acceleration, tol, max_rounds, links, n_jobs, random_state,
-    verbose : as for ``BayesianPCA`` and ``BayesianGaussianMixture``.
+    verbose, engine : as for ``BayesianPCA`` and ``BayesianGaussianMixture``.
 
     Data are sequences of whole numbers, (T,) or (T, 1), in the forms of ``GaussianHMM``; -1 or NaN are missing.
 
@@ -254,6 +257,7 @@ class CategoricalHMM(HiddenMarkovEstimator):
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
+        engine: str | Engine = "local",
     ) -> None:
         self.n_components = n_components
         self.n_symbols = n_symbols
@@ -272,17 +276,23 @@ class CategoricalHMM(HiddenMarkovEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.engine = engine
 
     def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> Self:
         """Fit to sequences of symbols (see the class)."""
         session = self._open()
-        nodes = nodes_of_sequences(X, lengths, session.network, self.network is None, flat=True)
+        nodes = nodes_of_sequences(X, lengths, session, self.network is None, flat=True)
         self._check_common()
         joined = [join(sequences) for sequences in nodes]
         shards = [Sequences(symbols_of(rows), starts) for rows, starts in joined]
         largest = max(int(shard.observations.max(initial=-1)) for shard in shards)
         if largest < 0:
             raise ValueError("all observations are missing: there is nothing to learn from")
+        if self.n_symbols is None and not session.whole:
+            raise ValueError(
+                "n_symbols is needed where a process sees the symbols of one node only: other nodes may "
+                f"have seen more than the {largest + 1} of this one"
+            )
         if self.n_symbols is not None:
             check_whole("n_symbols", self.n_symbols, 1)
             if largest >= self.n_symbols:

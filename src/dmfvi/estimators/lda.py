@@ -8,10 +8,11 @@ from typing import Any, Literal, Self
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmfvi.consensus import ConsensusRule, Place
+from dmfvi.engines.base import Engine
 from dmfvi.engines.links import Links
 from dmfvi.estimators.conjugate_estimator import ConjugateEstimator, generator_of
 from dmfvi.estimators.validation import (
@@ -49,7 +50,7 @@ class LatentDirichletAllocation(
     document_tol, max_document_steps : when a document's proportions count as found within one sweep.
     n_init : starts; the highest agreed bound wins.
     network, penalty, rounds_per_sweep, consensus, acceleration, tol, max_rounds, links, n_jobs, random_state,
-    verbose : as for ``BayesianPCA`` and ``BayesianGaussianMixture``; tol is looser by default.
+    verbose, engine : as for ``BayesianPCA`` and ``BayesianGaussianMixture``; tol is looser by default.
 
     Attributes
     ----------
@@ -85,6 +86,7 @@ class LatentDirichletAllocation(
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
+        engine: str | Engine = "local",
     ) -> None:
         self.n_components = n_components
         self.doc_topic_prior = doc_topic_prior
@@ -109,11 +111,12 @@ class LatentDirichletAllocation(
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.engine = engine
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to counts X (n_documents, n_terms), sparse or dense, or to one such matrix per node."""
         session = self._open()
-        matrices = self._matrices(X, session.network)
+        matrices = self._matrices(X, session)
         self._check_settings()
         self._model = self._make_model(matrices[0].shape[1])
         prepared = [Documents.of(matrix) for matrix in matrices]
@@ -125,7 +128,7 @@ class LatentDirichletAllocation(
         """One natural-gradient step on these documents, taken as a minibatch of ``total_samples``."""
         session = self._open()
         first = not hasattr(self, "components_")
-        matrices = self._matrices(X, session.network, reset=first)
+        matrices = self._matrices(X, session, reset=first)
         self._check_settings()
         if first:
             self._model = self._make_model(matrices[0].shape[1])
@@ -176,12 +179,15 @@ class LatentDirichletAllocation(
     # -- helpers --------------------------------------------------------------------------
 
     def _fit_stochastic(self, session: Session, prepared: list[Documents]) -> Self:
-        counts = session.meeting.sum([np.array([float(s.n_documents)]) for s in prepared])
-        longest = max(shard.n_documents for shard in prepared)
+        # how many steps make a pass depends on the node with most documents
+        own = np.zeros((len(prepared), session.network.n_nodes))
+        for place, (node, shard) in enumerate(zip(session.here, prepared, strict=True)):
+            own[place, node] = shard.n_documents
+        counts = np.round(session.meeting.sum(list(own))[0])
+        longest = int(counts.max())
         size = min(int(self.batch_size), longest)
         steps = int(self.n_passes) * -(-longest // size)
-        total = float(np.round(counts[0][0]))
-        return self._stochastic_steps(session, prepared, total, size, steps, None, 0)
+        return self._stochastic_steps(session, prepared, float(counts.sum()), size, steps, None, 0)
 
     def _stochastic_steps(
         self,
@@ -193,15 +199,13 @@ class LatentDirichletAllocation(
         q: Dirichlet | None,
         done: int,
     ) -> Self:
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        seed = session.seed(self.random_state)
         starts = (
-            session.shared_start(self._model, prepared, seed)
-            if q is None
-            else [q] * session.network.n_nodes
+            session.shared_start(self._model, prepared, seed) if q is None else [q] * len(prepared)
         )
         batches = [
             Minibatches(shard, shard.n_documents, select_documents, size, seed + i)
-            for i, shard in enumerate(prepared)
+            for i, shard in zip(session.here, prepared, strict=True)
         ]
         model = Stochastic(
             self._model, total, float(self.learning_offset), float(self.learning_decay)
@@ -248,8 +252,10 @@ class LatentDirichletAllocation(
             int(self.max_document_steps),
         )
 
-    def _matrices(self, X: Any, network: Network, reset: bool = True) -> list[Any]:
+    def _matrices(self, X: Any, session: Session, reset: bool = True) -> list[Any]:
+        network = session.network
         if isinstance(X, list | tuple) and len(X) and all(len(np.shape(p)) == 2 for p in X):
+            session.refuse_parts(len(X), "counts as one matrix")
             parts = [
                 check_counts(check_array(p, accept_sparse="csr", dtype=np.float64), f"shard {i}: ")
                 for i, p in enumerate(X)
@@ -267,6 +273,8 @@ class LatentDirichletAllocation(
         matrix = check_counts(
             validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=reset)
         )
+        if not session.whole:
+            return [matrix]
         n = matrix.shape[0]
         if n < network.n_nodes:
             raise ValueError(

@@ -14,11 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmfvi._numeric import relative_norm
 from dmfvi.consensus import ConsensusRule
+from dmfvi.engines.base import Engine
 from dmfvi.engines.links import Links
 from dmfvi.engines.local import RoundRecord, Run
 from dmfvi.estimators.conjugate_estimator import (
+    Best,
     ConjugateEstimator,
-    clearly_better,
     generator_of,
 )
 from dmfvi.estimators.validation import check_n_components, check_positive, check_whole
@@ -77,7 +78,8 @@ class MixtureOfPCA(DensityMixin, ConjugateEstimator):
     weight_concentration_prior : float or None (1 / n_clusters), of the symmetric Dirichlet.
     prior : PcaPrior or None, of every cluster; None is vague in the data's own units.
     n_init : starts; the highest agreed bound wins.
-    network, penalty, rounds_per_sweep, consensus, tol, max_rounds, links, n_jobs, random_state, verbose
+    network, penalty, rounds_per_sweep, consensus, tol, max_rounds, links, n_jobs, random_state, verbose,
+    engine
         As for ``BayesianPCA``. Missing entries are NaN.
 
     Attributes
@@ -105,6 +107,7 @@ class MixtureOfPCA(DensityMixin, ConjugateEstimator):
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
+        engine: str | Engine = "local",
     ) -> None:
         self.n_clusters = n_clusters
         self.n_components = n_components
@@ -121,11 +124,12 @@ class MixtureOfPCA(DensityMixin, ConjugateEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.engine = engine
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node."""
         session = self._open()
-        shards = self._row_shards(X, session.network)
+        shards = self._row_shards(X, session)
         self._check_settings(shards[0].shape[1])
         units: FeatureUnits = session.agree(agree_on_units, shards)[0]
         if self.n_clusters > units.n_samples:
@@ -229,29 +233,29 @@ class MixtureOfPCA(DensityMixin, ConjugateEstimator):
         seeds = check_random_state(self.random_state).randint(
             np.iinfo(np.int32).max, size=int(self.n_init)
         )
-        best: Inference | None = None
-        for seed in seeds:
-            talk = partial(self._model.start_talk, covariance=spread, seed=int(seed))
+        best = Best(session)
+        for drawn in seeds:
+            seed = int(session.of_first(float(drawn)))
+            talk = partial(self._model.start_talk, covariance=spread, seed=seed)
             summaries = session.agree(talk, data)
             summary = session.meeting.broadcast(summaries[0])[0]
             begun = self._model.begin(summary, HELD_SWEEPS)
             run = self._run(session, shards, begun)
-            made = Inference(run.beliefs, run, session.meeting.n_rounds, session.meeting.bytes_sent)
-            if best is None or clearly_better(made, best):
-                best = made
-        assert best is not None
-        return best
+            best.offer(
+                Inference(run.beliefs, run, session.meeting.n_rounds, session.meeting.bytes_sent)
+            )
+        return best.chosen
 
     def _run(self, session: Session, shards: list[MixtureRows], begun: MixturePcaBelief) -> Run:
-        n, limit = session.network.n_nodes, int(self.max_rounds)
+        limit, begins = int(self.max_rounds), [begun] * len(shards)
         job = Job(self._model, session.rule, tol=self.tol)
-        label = "pooled fit" if n == 1 else session.network.name
+        label = "pooled fit" if session.network.n_nodes == 1 else session.network.name
         with live_rounds(label, self.tol, limit, self.verbose > 0) as show:
 
             def watch(record: RoundRecord, _: list[Any]) -> None:
                 show(record)
 
-            run: Run = session.machine.run(job, session.network, shards, [begun] * n, limit, watch)
+            run: Run = session.machine.run(job, session.network, shards, begins, limit, watch)
         return run
 
     def _in_data_units(self, q: Any) -> Any:

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from dmfvi.agreement import Meeting
 from dmfvi.consensus import AllReduce, BregmanADMM, ConsensusRule, StatisticsTracking
-from dmfvi.engines import engine as make_engine
+from dmfvi.engines import open_engine
 from dmfvi.engines.base import Engine
 from dmfvi.estimators.rating_agreement import agree_on_catalogue
 from dmfvi.estimators.rating_fit import RatingRun, RatingSettings, fit_ratings
@@ -232,7 +232,7 @@ class RatingFactorization(RatingPredictor):
         return given._replace(blocks=blocks), seed
 
     def _engine(self) -> Engine:
-        made: Engine = make_engine(self.engine) if isinstance(self.engine, str) else self.engine
+        made: Engine = open_engine(self.engine)
         return made
 
     def _settings(self) -> RatingSettings:
@@ -274,8 +274,8 @@ class RatingFactorization(RatingPredictor):
                 f"network must be dmfvi.Network or None, received {type(self.network).__name__}"
             )
         if self.rating_scale is not None:
-            low, high = self.rating_scale
-            if not low < high:
+            ends = np.asarray(self.rating_scale)
+            if ends.shape != (2,) or ends.dtype.kind not in "fiu" or not ends[0] < ends[1]:
                 raise ValueError(
                     f"rating_scale must be (lowest, highest), received {self.rating_scale!r}"
                 )

@@ -13,6 +13,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from dmfvi._numeric import inverse, symmetrize
 from dmfvi.consensus import ConsensusRule
+from dmfvi.engines.base import Engine
 from dmfvi.engines.links import Links
 from dmfvi.estimators.conjugate_estimator import ConjugateEstimator, generator_of
 from dmfvi.estimators.validation import (
@@ -23,6 +24,7 @@ from dmfvi.estimators.validation import (
 )
 from dmfvi.families import MultivariateNormal, NormalGamma
 from dmfvi.families.base import FloatArray
+from dmfvi.inference import Session
 from dmfvi.models.linear_regression import LinearRegression, RegressionShard
 from dmfvi.models.logistic_regression import LogisticRegression, predictive_probability
 from dmfvi.models.pca_belief import GammaPrior
@@ -39,13 +41,14 @@ class _Regression(ConjugateEstimator):
     fit_intercept: bool
     prior_precision: float | ArrayLike | None
 
-    def _pairs(self, X: Any, y: Any, network: Network) -> list[tuple[FloatArray, Any]]:
-        """One (rows, targets) per node."""
+    def _pairs(self, X: Any, y: Any, session: Session) -> list[tuple[FloatArray, Any]]:
+        """One (rows, targets) per node of this process."""
         if y is None:
             raise ValueError(
                 f"requires y to be passed, but the target y is None: {type(self).__name__} learns from targets"
             )
         if is_shard_list(X):
+            session.refuse_parts(len(X), "rows and targets as one array each")
             shards = check_shards(X)
             if not isinstance(y, list | tuple) or any(np.ndim(part) == 0 for part in y):
                 raise ValueError(
@@ -65,13 +68,16 @@ class _Regression(ConjugateEstimator):
                     raise ValueError(f"shard {i} contains NaN: regression needs complete rows")
             if self.network is None:
                 return [(np.concatenate(shards), np.concatenate(targets))]
-            check_one_shard_per_node(shards, network)
+            check_one_shard_per_node(shards, session.network)
             return list(zip(shards, targets, strict=True))
         data, target = validate_data(
             self, X, y, dtype=np.float64, multi_output=False, y_numeric=False
         )
-        split = split_evenly(data, network)
-        return list(zip(split, np.array_split(column_or_1d(target), network.n_nodes), strict=True))
+        if not session.whole:
+            return [(np.asarray(data), column_or_1d(target))]
+        split = split_evenly(data, session.network)
+        targets = np.array_split(column_or_1d(target), session.network.n_nodes)
+        return list(zip(split, targets, strict=True))
 
     def _precision(self, units: FeatureUnits, default: float) -> FloatArray:
         """Prior precisions of standardised coefficients, the intercept's last."""
@@ -119,7 +125,8 @@ class BayesianLinearRegression(RegressorMixin, _Regression):
     noise_prior : GammaPrior or None
         Of the noise precision; None is Gamma(1e-3, 1e-3) in units of the target's variance.
     fit_intercept : bool
-    network, penalty, rounds_per_sweep, consensus, tol, max_rounds, links, n_jobs, random_state, verbose
+    network, penalty, rounds_per_sweep, consensus, tol, max_rounds, links, n_jobs, random_state, verbose,
+    engine
         As for ``BayesianPCA``.
 
     Attributes
@@ -147,6 +154,7 @@ class BayesianLinearRegression(RegressorMixin, _Regression):
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
+        engine: str | Engine = "local",
     ) -> None:
         self.prior_precision = prior_precision
         self.noise_prior = noise_prior
@@ -161,13 +169,13 @@ class BayesianLinearRegression(RegressorMixin, _Regression):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.engine = engine
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit to X (n, D) and y (n,), split evenly over the nodes, or to one array of each per node."""
         session = self._open()
         pairs = [
-            (x, np.asarray(target, dtype=np.float64))
-            for x, target in self._pairs(X, y, session.network)
+            (x, np.asarray(target, dtype=np.float64)) for x, target in self._pairs(X, y, session)
         ]
         both: FeatureUnits = session.agree(
             agree_on_units, [np.column_stack([x, target]) for x, target in pairs]
@@ -254,8 +262,9 @@ class BayesianLogisticRegression(ClassifierMixin, _Regression):
     prior_precision : float, (n_features,) or None
         Of the coefficients; None is 1 in standardised features. The intercept's is 1e-2 at the data's mean.
     fit_intercept : bool
+    classes : labels or None (those of y; needed where other nodes run elsewhere and may have seen others).
     network, penalty, rounds_per_sweep, consensus, acceleration, tol, max_rounds, links, n_jobs, random_state,
-    verbose : as for ``BayesianPCA`` and ``BayesianGaussianMixture``.
+    verbose, engine : as for ``BayesianPCA`` and ``BayesianGaussianMixture``.
 
     Attributes
     ----------
@@ -270,6 +279,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Regression):
         *,
         prior_precision: float | ArrayLike | None = None,
         fit_intercept: bool = True,
+        classes: ArrayLike | None = None,
         network: Network | None = None,
         penalty: float | Literal["auto"] = "auto",
         rounds_per_sweep: int | Literal["auto"] = "auto",
@@ -281,9 +291,11 @@ class BayesianLogisticRegression(ClassifierMixin, _Regression):
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
+        engine: str | Engine = "local",
     ) -> None:
         self.prior_precision = prior_precision
         self.fit_intercept = fit_intercept
+        self.classes = classes
         self.network = network
         self.penalty = penalty
         self.rounds_per_sweep = rounds_per_sweep
@@ -295,15 +307,15 @@ class BayesianLogisticRegression(ClassifierMixin, _Regression):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.engine = engine
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit to X (n, D) and labels y (n,), split evenly over the nodes, or to one of each per node."""
         session = self._open()
-        pairs = self._pairs(X, y, session.network)
+        pairs = self._pairs(X, y, session)
         labels = np.concatenate([target for _, target in pairs])
         check_classification_targets(labels)
-        # which labels exist is part of the schema, like the names of the columns
-        self.classes_ = np.unique(labels)
+        self.classes_ = self._known_classes(labels, session)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"y has one class only, {self.classes_[0]!r}: a classifier needs two or more over all nodes"
@@ -316,6 +328,24 @@ class BayesianLogisticRegression(ClassifierMixin, _Regression):
             for x, target in pairs
         ]
         return self._keep(self._best_of(1, session, model, prepared), session)
+
+    def _known_classes(self, labels: NDArray[Any], session: Session) -> NDArray[Any]:
+        """Which labels exist is part of the schema, like the names of the columns."""
+        seen = np.unique(labels)
+        if self.classes is None:
+            if not session.whole:
+                raise ValueError(
+                    "classes are needed where a process sees the labels of one node only, received None: "
+                    f"pass all labels that any node may have, here there are {seen[:10].tolist()}"
+                )
+            return seen
+        known = np.unique(np.asarray(self.classes))
+        strange = np.setdiff1d(seen, known)
+        if len(strange):
+            raise ValueError(
+                f"y has labels {strange[:5].tolist()} that are not in classes={known.tolist()}: add them"
+            )
+        return known
 
     def decision_function(self, X: Any) -> FloatArray:
         """Posterior mean of x.w for each row (n,), or (n, K) with more than two classes."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_array
 
 from dmfvi.families.base import FloatArray
-from dmfvi.network import Network
+from dmfvi.inference import Session
 
 
 def sequences_of(
@@ -34,10 +34,12 @@ def sequences_of(
 
 
 def nodes_of_sequences(
-    X: Any, lengths: Any, network: Network, pooled: bool, *, flat: bool = False
+    X: Any, lengths: Any, session: Session, pooled: bool, *, flat: bool = False
 ) -> list[list[FloatArray]]:
-    """One list of sequences per node."""
+    """One list of sequences per node of this process."""
+    network = session.network
     if _is_list_of_lists(X):
+        session.refuse_parts(len(X), "sequences as one list")
         nodes = [
             sequences_of(list(part), flat=flat, label=f"node {i}, ") if len(part) else []
             for i, part in enumerate(X)
@@ -53,6 +55,8 @@ def nodes_of_sequences(
             )
         return nodes
     every = sequences_of(X, lengths, flat=flat)
+    if not session.whole:
+        return [every]
     if len(every) < network.n_nodes:
         raise ValueError(
             f"{len(every)} sequences cannot be split over {network.n_nodes} nodes: pass more sequences "

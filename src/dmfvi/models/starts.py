@@ -157,6 +157,10 @@ def consensus_kmeans(
 
 
 def _root(covariance: FloatArray) -> FloatArray:
-    """A matrix with root root' = covariance, which may be singular."""
+    """The symmetric root of a covariance, which may be singular.
+
+    It is continuous: nodes and engines whose sums differ in the last bit draw the same centres. Eigenvectors of equal
+    eigenvalues, as standardised features have them, are not.
+    """
     values, vectors = np.linalg.eigh(covariance)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)

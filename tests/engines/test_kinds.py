@@ -1,0 +1,147 @@
+"""Every kind of model that a node runs: the local answer, faults or not, and a posterior that can be read again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bus import Cluster, Killed
+from dmfvi import Network
+from dmfvi.datasets.tables import Table
+from dmfvi.engines.faults import Faults
+from dmfvi.engines.net import Timing
+from dmfvi.node_config import read_config
+from dmfvi.node_models import KINDS
+from dmfvi.storage import load_posterior
+from node_cases import CASES, N_NODES, apart
+
+CHAIN = Network.chain(N_NODES)
+
+
+def test_every_kind_has_a_case() -> None:
+    assert set(CASES) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_without_faults_it_is_the_local_engines_answer(tmp_path: Path, kind: str) -> None:
+    case = CASES[kind]
+    timing = Timing(patience=20.0, settle=0.3)
+    cluster = Cluster(tmp_path, CHAIN, case.shards, timing=timing, model=case.model)
+    cluster.start_all()
+    cluster.wait()
+    local = case.local(network=CHAIN)
+    for node in range(N_NODES):
+        saved = cluster.posterior(node)
+        assert saved.converged
+        assert saved.kind == kind
+        assert apart(saved.posterior, local.node_posteriors_[node]) < 1e-9
+
+
+@pytest.mark.parametrize("kind", ["gaussian-mixture", "logistic-regression"])
+def test_lost_messages_and_a_killed_node(tmp_path: Path, kind: str) -> None:
+    case = CASES[kind]
+    if kind == "gaussian-mixture":
+        case = replace(case, model=replace(case.model, starts=1))
+    quick = Timing(patience=0.02, silence=30.0, settle=0.3, linger=30.0)
+    cluster = Cluster(
+        tmp_path, CHAIN, case.shards, timing=quick, model=case.model, faults=Faults(loss=0.1)
+    )
+
+    def die(rounds: int) -> None:
+        if rounds == 9:
+            raise Killed
+
+    cluster.hooks[1] = die
+    cluster.start_all()
+    cluster.threads[1].join(60)
+    assert not cluster.threads[1].is_alive()
+    del cluster.hooks[1]
+    cluster.start(1, None)
+    cluster.wait()
+    pooled = case.local(tol=1e-10)
+    for node in range(N_NODES):
+        assert apart(cluster.posterior(node).posterior, pooled.posterior_) < 1e-6
+
+
+def test_a_saved_posterior_says_its_kind(tmp_path: Path) -> None:
+    from dmfvi.storage import save_posterior
+
+    case = CASES["logistic-regression"]
+    model = case.local()
+    file = save_posterior(
+        model.posterior_,
+        tmp_path,
+        ["a", "y", "b", "c"],
+        True,
+        case.model.kind,
+        case.model.details(),
+    )
+    saved = load_posterior(tmp_path, case.model.kind)
+    assert apart(saved.posterior, model.posterior_) == 0.0
+    assert saved.details == {"target": 2, "classes": [0.0, 1.0]}
+    assert saved.columns == ["a", "y", "b", "c"]
+    with pytest.raises(ValueError, match="holds a logistic-regression model"):
+        load_posterior(tmp_path, "bayesian-pca")
+    with np.load(file) as archive:
+        content = dict(archive)
+    content["spec"] = np.array('{"record": "dmfvi.engines.faults:Faults", "parts": {}}')
+    np.savez(file, **content)
+    with pytest.raises(ValueError, match="holds a Faults, no posterior"):
+        load_posterior(tmp_path)
+    content["spec"] = np.array('{"family": "os:system", "parts": []}')
+    np.savez(file, **content)
+    with pytest.raises(ValueError, match="not a class of this library"):
+        load_posterior(tmp_path)
+
+
+HEAD = '[node]\nid = 0\nlisten = "127.0.0.1:7000"\ndata = "a.npy"\n[model]\n'
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_settings_of_a_file(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(f'{HEAD}kind = "{kind}"\n{CASES[kind].toml}')
+    assert read_config(file, insecure=True).model == CASES[kind].model
+    file.write_text(f'{HEAD}kind = "{kind}"\nspeed = 3')
+    with pytest.raises(ValueError, match=f"node.toml.*{kind} has unknown .'speed'."):
+        read_config(file, insecure=True)
+    file.write_text(f'{HEAD}kind = "{kind}"\ntol = "x"')
+    with pytest.raises(ValueError, match=r"node.toml: tol in .*must be int or float"):
+        read_config(file, insecure=True)
+
+
+def test_an_unknown_kind_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(f'{HEAD}kind = "magic"')
+    with pytest.raises(ValueError, match=r"node.toml: kind in \[model\] must be one of .*magic"):
+        read_config(file, insecure=True)
+
+
+def test_kinds_and_settings_tell_nodes_apart() -> None:
+    marks = {case.model.fingerprint(4) for case in CASES.values()}
+    assert len(marks) == len(CASES)
+    one = CASES["linear-regression"].model
+    assert one.fingerprint(4) != type(one)(target=3).fingerprint(4)
+    assert one.fingerprint(4) == type(one)(target=2, max_rounds=7).fingerprint(4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("linear-regression", {"target": ""}, "needs target"),
+        ("linear-regression", {"target": "price"}, "have no names"),
+        ("linear-regression", {"target": 9}, "not in 1..4"),
+        ("logistic-regression", {"classes": (0.0, 2.0)}, "labels .1.0. that are not in classes"),
+        ("logistic-regression", {"classes": (1.0,)}, "two labels or more"),
+        ("gaussian-hmm", {"sequence": 7}, "not in 1..3"),
+        ("gaussian-mixture", {"components": 0}, "components must be"),
+        ("bayesian-pca", {"components": 9}, "larger than n_features"),
+    ],
+)
+def test_settings_that_do_not_fit_the_rows_are_refused(kind, changes, message: str) -> None:
+    case = CASES[kind]
+    with pytest.raises(ValueError, match=message):
+        replace(case.model, **changes).check(Table(case.shards[0], None))
