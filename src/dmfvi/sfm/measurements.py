@@ -92,12 +92,7 @@ def _given(
     if cameras is not None:
         raise ValueError("cameras says whose each frame is: not needed with one array per camera")
     shards = [as_matrix(part, f"tracks of camera {i}") for i, part in enumerate(parts)]
-    widths = [shard.shape[1] for shard in shards]
-    if len(set(widths)) > 1:
-        raise ValueError(
-            f"cameras have different numbers of points {widths}: give every camera all points, "
-            "NaN where it does not see one"
-        )
+    check_same_points([shard.shape[1] for shard in shards])
     owner = np.repeat(np.arange(len(shards)), [len(shard) // 2 for shard in shards])
     if network.n_nodes == 1:
         return [np.concatenate(shards)], np.zeros_like(owner)
@@ -109,27 +104,53 @@ def _given(
     return shards, owner
 
 
-def check_tracks(shards: Sequence[FloatArray]) -> None:
-    """Enough points, every camera sees something, every point is seen in two frames."""
-    n_points = shards[0].shape[1]
-    if n_points < MIN_POINTS:
+def own_tracks(
+    tracks: Any, cameras: Sequence[int] | None, node: int
+) -> tuple[list[FloatArray], IntArray]:
+    """The tracks of the one camera that runs in this process."""
+    several = isinstance(tracks, list | tuple) and not isinstance(tracks, Tracks)
+    if cameras is not None or (several and np.ndim(tracks[0]) >= 2 and len(tracks) > 1):
         raise ValueError(
-            f"structure from motion needs at least {MIN_POINTS} points, received {n_points}"
+            f"this process runs camera {node} only: pass its own tracks as one array, without cameras"
         )
-    blind = [i for i, shard in enumerate(shards) if not np.isfinite(shard).any()]
-    if blind:
+    data = as_matrix(tracks[0] if several and np.ndim(tracks[0]) >= 2 else tracks)
+    return [data], np.full(len(data) // 2, node)
+
+
+def check_same_points(widths: Sequence[int]) -> None:
+    """Every camera numbers the same points."""
+    if len(set(widths)) > 1:
         raise ValueError(
-            f"camera {blind[0]} sees no point in any frame: leave it out of the network"
+            f"cameras have different numbers of points {list(widths)}: give every camera all points, "
+            "NaN where it does not see one"
         )
-    frames = np.sum([frames_seen(shard).sum(0) for shard in shards], axis=0)
+
+
+def check_camera(camera: int, rows: FloatArray) -> None:
+    """Enough points, and the camera sees something."""
+    if rows.shape[1] < MIN_POINTS:
+        raise ValueError(
+            f"structure from motion needs at least {MIN_POINTS} points, received {rows.shape[1]}"
+        )
+    if not np.isfinite(rows).any():
+        raise ValueError(f"camera {camera} sees no point in any frame: leave it out of the network")
+
+
+def check_frames(frames: NDArray[Any]) -> None:
+    """Every point is seen in two frames, of whatever camera."""
     short = np.flatnonzero(frames < MIN_FRAMES)
     if len(short):
-        shown = ", ".join(f"{p} ({frames[p]})" for p in short[:5])
+        shown = ", ".join(f"{p} ({int(frames[p])})" for p in short[:5])
         raise ValueError(
             f"points seen in fewer than {MIN_FRAMES} frames: {shown}"
             + (f" and {len(short) - 5} more" if len(short) > 5 else "")
             + ": they have no depth, leave them out (Tracks.seen_in(2))"
         )
+
+
+def frames_of_points(rows: FloatArray) -> FloatArray:
+    """(P,): in how many frames of this camera a point is seen."""
+    return frames_seen(rows).sum(0).astype(np.float64)
 
 
 def seen_by_both(rows: FloatArray) -> IntArray:

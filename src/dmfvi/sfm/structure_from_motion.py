@@ -16,10 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 from dmfvi._numeric import FloatArray, inverse
 from dmfvi.agreement import Meeting
 from dmfvi.consensus import AllReduce, BregmanADMM, ConsensusRule, StatisticsTracking
+from dmfvi.engines import open_engine
+from dmfvi.engines.base import Engine, Run
 from dmfvi.engines.links import Links
-from dmfvi.engines.local import LocalEngine, Run
 from dmfvi.estimators.pca_fit import HELD_SWEEPS, PcaSettings, agree_on_start
 from dmfvi.estimators.validation import check_choice, check_positive, check_whole
+from dmfvi.families import MultivariateNormal
 from dmfvi.inference import history_of, warn_unless_converged
 from dmfvi.models.affine import AffineModel
 from dmfvi.models.affine_shard import DIMENSIONS, AffineShard
@@ -35,7 +37,16 @@ from dmfvi.sfm.affine import (
     shared_structure,
     turned_cameras,
 )
-from dmfvi.sfm.measurements import IntArray, check_tracks, seen_by_both, split_by_camera
+from dmfvi.sfm.measurements import (
+    IntArray,
+    check_camera,
+    check_frames,
+    check_same_points,
+    frames_of_points,
+    own_tracks,
+    seen_by_both,
+    split_by_camera,
+)
 from dmfvi.sfm.metric import (
     MIN_SEEN,
     CameraModel,
@@ -65,8 +76,9 @@ class StructureFromMotion(BaseEstimator):
         Who talks to whom, one node a camera; None is one machine with all tracks.
     metric : {"orthographic", "scaled-orthographic"} or None
         Camera model of the metric upgrade; None leaves the structure affine (right up to a linear map).
-    tol, max_rounds, consensus, links, random_state, verbose
-        As for ``BayesianPCA``.
+    tol, max_rounds, consensus, links, random_state, verbose, engine
+        As for ``BayesianPCA``. Where one node runs in this process (``engine="mpi"``, for example) ``fit`` is given
+        that camera's tracks only, and what is told of frames is told of its own.
 
     Attributes
     ----------
@@ -80,6 +92,7 @@ class StructureFromMotion(BaseEstimator):
     reprojection_errors_ : (F, P) distances, NaN where a point is not seen.
     noise_ : float, standard deviation of an image coordinate.
     node_structures_ : list of (P, 3), the structure as each camera has it.
+    posterior_, node_posteriors_ : MultivariateNormal of the points, (P,) of them; node 0's and every node's.
     lower_bound_ : float, evidence lower bound with all constants (offsets flat, density one a pixel).
     history_, n_rounds_, n_start_rounds_, n_start_bytes_, converged_ : as for ``BayesianPCA``.
 
@@ -105,6 +118,7 @@ class StructureFromMotion(BaseEstimator):
         links: Links | None = None,
         random_state: Any = None,
         verbose: int = 0,
+        engine: str | Engine = "local",
     ) -> None:
         self.network = network
         self.metric = metric
@@ -114,6 +128,7 @@ class StructureFromMotion(BaseEstimator):
         self.links = links
         self.random_state = random_state
         self.verbose = verbose
+        self.engine = engine
 
     def fit(self, tracks: Any, y: Any = None, *, cameras: Sequence[int] | None = None) -> Self:
         """Fit to tracks (frames, 2, points) or 2F x P with NaN where a point is not seen.
@@ -123,14 +138,31 @@ class StructureFromMotion(BaseEstimator):
         """
         rule = self._checked_rule()
         network = self.network if self.network is not None else Network.complete(1)
-        shards, owner = split_by_camera(tracks, cameras, network)
-        check_tracks(shards)
-        meeting = Meeting(network, LocalEngine(self.links), rule.collective)
+        meeting = Meeting(network, open_engine(self.engine, self.links), rule.collective)
+        shards, owner = self._checked_tracks(tracks, cameras, meeting)
         structures = self._run(shards, meeting, rule)
         poses = [resect(s, x) for s, x in zip(structures, shards, strict=True)]
         structures, poses = self._upgraded(shards, structures, poses, meeting)
         self._keep(shards, owner, structures, poses)
         return self
+
+    def _checked_tracks(
+        self, tracks: Any, cameras: Sequence[int] | None, meeting: Meeting
+    ) -> tuple[list[FloatArray], IntArray]:
+        """One matrix for each camera that runs here, and the camera of each frame."""
+        here = meeting.engine.owned(meeting.network)
+        whole = len(here) == meeting.network.n_nodes
+        if whole:
+            shards, owner = split_by_camera(tracks, cameras, meeting.network)
+        else:
+            shards, owner = own_tracks(tracks, cameras, here[0])
+            widths = [round(v[0]) for v in meeting.gather([np.array([float(shards[0].shape[1])])])]
+            check_same_points(widths)
+        for camera, shard in zip(here, shards, strict=True):
+            check_camera(camera, shard)
+        counts = [frames_of_points(shard) for shard in shards]
+        check_frames(np.sum(counts, axis=0) if whole else np.rint(meeting.sum(counts)[0]))
+        return shards, owner
 
     def _checked_rule(self) -> ConsensusRule:
         if self.metric is not None:
@@ -189,9 +221,10 @@ class StructureFromMotion(BaseEstimator):
         self, shards: list[FloatArray], meeting: Meeting, rule: ConsensusRule
     ) -> list[Structure]:
         """Agree on a start, run the node loop, give each camera's structure in shared coordinates."""
-        rng = np.random.default_rng(
-            check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        )
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        if len(shards) < meeting.network.n_nodes:  # each process has drawn its own seed
+            seed = int(meeting.broadcast(np.array([float(seed)]))[0][0])
+        rng = np.random.default_rng(seed)
         centred = [shard - row_centres(shard) for shard in shards]
         start, n_observed = agree_on_start(
             centred, meeting, PcaSettings(DIMENSIONS, fit_mean=False), rng
@@ -246,28 +279,50 @@ class StructureFromMotion(BaseEstimator):
         for rows, cameras in zip(shards, poses, strict=True):
             known = np.repeat(seen_by_both(rows) >= MIN_SEEN, 2)
             equations.append(normal_equations(cameras.mean[known, :DIMENSIONS], self.metric))
-        found = upgrade(meeting.sum(equations)[0], self.metric)
-        if found.matrix is None:
-            self.metric_message_ = found.message
-            warnings.warn(f"the structure stays affine: {found.message}", UserWarning, stacklevel=3)
+        # the same numbers to the last bit at all nodes, so that all judge alike
+        agreed = meeting.broadcast(meeting.sum(equations)[0])[0]
+        found = upgrade(agreed, self.metric)
+        turned = None
+        if found.matrix is not None:
+            turned = self._first_axes(shards, structures, poses, found.matrix, meeting)
+        if found.matrix is None or turned is None:
+            nothing = "camera 0 sees too few points in any frame"
+            self.metric_message_ = found.message or nothing
+            said = f"the structure stays affine: {self.metric_message_}"
+            warnings.warn(said, UserWarning, stacklevel=3)
             return structures, poses
         self.metric_, self.metric_message_ = True, ""
-        # the first frame of the first camera that has one; its axes are those of the structure
-        frames = [np.flatnonzero(seen_by_both(rows) >= MIN_SEEN) for rows in shards[:1]]
-        if not len(frames[0]):
-            self.metric_, self.metric_message_ = False, "camera 0 sees too few points in any frame"
-            return structures, poses
-        first = 2 * int(frames[0][0])
-        rows = poses[0].mean[first : first + 2, :DIMENSIONS] @ found.matrix
         upright = structures[0].mean @ np.linalg.inv(found.matrix).T
-        axes = first_frame_axes(rows, upright)
+        axes = turned @ found.matrix
         self._shape_cov = axes @ shape_covariance(found, upright) @ axes.T
-        turned = axes @ np.linalg.inv(found.matrix)
-        changes = meeting.broadcast(turned.ravel())
         return (
-            [s.transformed(c.reshape(3, 3)) for s, c in zip(structures, changes, strict=True)],
-            [turned_cameras(p, c.reshape(3, 3)) for p, c in zip(poses, changes, strict=True)],
+            [s.transformed(turned) for s in structures],
+            [turned_cameras(p, turned) for p in poses],
         )
+
+    def _first_axes(
+        self,
+        shards: list[FloatArray],
+        structures: list[Structure],
+        poses: list[Cameras],
+        metric: FloatArray,
+        meeting: Meeting,
+    ) -> FloatArray | None:
+        """Change of coordinates to the image axes and depth of the first frame that camera 0 sees well.
+
+        Only camera 0 knows its frames: it works the axes out and tells the others.
+        """
+        told = np.zeros(1 + DIMENSIONS**2)
+        if meeting.engine.owned(meeting.network)[0] == 0:
+            frames = np.flatnonzero(seen_by_both(shards[0]) >= MIN_SEEN)
+            if len(frames):
+                first = 2 * int(frames[0])
+                rows = poses[0].mean[first : first + 2, :DIMENSIONS] @ metric
+                back = np.linalg.inv(metric)
+                axes = first_frame_axes(rows, structures[0].mean @ back.T)
+                told = np.append(1.0, axes @ back)
+        heard = meeting.broadcast(told)[0]
+        return heard[1:].reshape(DIMENSIONS, DIMENSIONS) if heard[0] else None
 
     def _keep(
         self,
@@ -288,6 +343,11 @@ class StructureFromMotion(BaseEstimator):
         self.structure_ = structures[0].mean
         self.structure_cov_ = structures[0].covariance + self._shape_cov
         self.node_structures_ = [s.mean for s in structures]
+        self.node_posteriors_ = [
+            MultivariateNormal.from_parameters(s.mean, s.covariance + self._shape_cov)
+            for s in structures
+        ]
+        self.posterior_ = self.node_posteriors_[0]
         self.cameras_ = self._cameras.mean.reshape(-1, 2, DIMENSIONS + 1)
         self.cameras_cov_ = self._cameras.covariance.reshape(-1, 2, DIMENSIONS + 1, DIMENSIONS + 1)
         self.camera_of_frame_ = np.asarray(owner)
