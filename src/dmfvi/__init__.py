@@ -19,6 +19,7 @@ from dmfvi.estimators import (
     SVDFactorization,
 )
 from dmfvi.inference import Inference, infer
+from dmfvi.model_files import load, save
 from dmfvi.models.base import ConjugateModel, Learned
 from dmfvi.models.pca_belief import GammaPrior, PcaPrior
 from dmfvi.network import Network
@@ -48,4 +49,6 @@ __all__ = [
     "StructureFromMotion",
     "__version__",
     "infer",
+    "load",
+    "save",
 ]

@@ -6,68 +6,24 @@ what finished phases gave and where the current one is, so that a node that come
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from dmfvi.files import replacing
 from dmfvi.node import NodeState
-from dmfvi.structured import decode, encode
+from dmfvi.structured import FileKind, read_structured, write_structured
 
-FORMAT, VERSION = "dmfvi-checkpoint", 1
+CHECKPOINT = FileKind("dmfvi-checkpoint", 1, "checkpoint")
 
 
 def save_checkpoint(path: Path, content: Any, fingerprint: str) -> Path:
     """Write ``content`` with the fingerprint of what it belongs to."""
-    arrays: dict[str, np.ndarray] = {}
-    spec = json.dumps(encode(content, arrays))
-    head = {"format": FORMAT, "version": VERSION, "fingerprint": fingerprint, "spec": spec}
-    digest = _digest(head, arrays)
-    with replacing(path) as file:
-        np.savez(file, head=json.dumps(head), digest=digest, **arrays)  # type: ignore[arg-type]
-    return path
+    return write_structured(path, content, CHECKPOINT, fingerprint)
 
 
 def load_checkpoint(path: Path, fingerprint: str) -> Any:
     """Read what ``save_checkpoint`` wrote; a torn, altered or foreign file is refused with the reason."""
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        head = json.loads(str(arrays.pop("head")))
-        digest = str(arrays.pop("digest"))
-    except Exception as error:  # a damaged archive raises nearly anything
-        raise ValueError(f"{path} is torn or no checkpoint ({error}): remove it") from error
-    if not isinstance(head, dict) or head.get("format") != FORMAT:
-        raise ValueError(f"{path} is not a {FORMAT} file")
-    if head.get("version") != VERSION:
-        raise ValueError(
-            f"{path} has version {head.get('version')}, this library reads version {VERSION}"
-        )
-    if digest != _digest(head, arrays):
-        raise ValueError(f"{path} has been altered: its checksum does not match, remove it")
-    if head["fingerprint"] != fingerprint:
-        raise ValueError(
-            f"{path} belongs to another model, data or network: remove it or start without resuming"
-        )
-    try:
-        return decode(json.loads(head["spec"]), arrays)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} was written by another version ({error}): remove it") from error
-
-
-def _digest(head: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
-    digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
+    return read_structured(path, CHECKPOINT, fingerprint)
 
 
 @dataclass

@@ -1,20 +1,26 @@
-"""Nested states as plain arrays and JSON, and back: what checkpoints are made of. Nothing is pickled.
+"""Nested states as plain arrays and JSON, and back: what checkpoints and saved models are made of. Nothing is pickled.
 
-Known are arrays, numbers, words, None, tuples, lists, mappings with number or word keys, and the data classes,
-named tuples and families of this library. Reading builds only those classes, looked up by name in this library.
+Known are arrays, numbers, words, None, tuples, lists, mappings with number or word keys, networks, and the data
+classes, named tuples and families of this library. Reading builds only those classes, looked up by name in this library.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import networkx as nx
 import numpy as np
 
 from dmfvi.families.base import Family
 from dmfvi.families.product import Product
+from dmfvi.files import replacing
+from dmfvi.network import Network
 
 PACKAGE = "dmfvi"
 
@@ -25,6 +31,8 @@ def encode(value: Any, arrays: dict[str, np.ndarray]) -> Any:  # noqa: PLR0911
         return value
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, np.ndarray) and value.dtype == object:  # names of columns, for example
+        return {"objects": [encode(v, arrays) for v in value.tolist()]}
     if isinstance(value, np.ndarray):
         name = f"a{len(arrays)}"
         arrays[name] = value
@@ -33,6 +41,9 @@ def encode(value: Any, arrays: dict[str, np.ndarray]) -> Any:  # noqa: PLR0911
         return {"family": _name(type(value)), "parts": encode(list(value.natural), arrays)}
     if isinstance(value, Product):
         return {"product": {name: encode(block, arrays) for name, block in value.items()}}
+    if isinstance(value, Network):
+        known = [encode(list(value.labels), arrays), [list(edge) for edge in value.edges]]
+        return {"network": [value.name, *known]}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         parts = {f: encode(v, arrays) for f, v in zip(value._fields, value, strict=True)}
         return {"record": _name(type(value)), "parts": parts}
@@ -60,6 +71,11 @@ def decode(spec: Any, arrays: Mapping[str, np.ndarray]) -> Any:  # noqa: PLR0911
         if not issubclass(made, Family):
             raise ValueError(f"{spec['family']} is no family")
         return made(*decode(spec["parts"], arrays))
+    if kind == "objects":
+        return np.array([decode(part, arrays) for part in spec["objects"]], dtype=object)
+    if kind == "network":
+        name, labels, edges = spec["network"]
+        return _network(name, decode(labels, arrays), edges)
     if kind == "product":
         return Product(**{name: decode(part, arrays) for name, part in spec["product"].items()})
     if kind == "record":
@@ -89,3 +105,67 @@ def _class(name: str) -> Any:
     if not isinstance(found, type):
         raise ValueError(f"{name!r} is not a class of this library")
     return found
+
+
+def _network(name: str, labels: list[Any], edges: list[list[int]]) -> Network:
+    graph = nx.Graph()
+    graph.add_nodes_from(labels)
+    graph.add_edges_from((labels[a], labels[b]) for a, b in edges)
+    return Network(graph, name)
+
+
+class FileKind(NamedTuple):
+    """What a file says it is, and what people call it."""
+
+    format: str
+    version: int
+    noun: str
+
+
+def write_structured(path: Path, content: Any, kind: FileKind, mark: str = "") -> Path:
+    """Write ``content`` as one checksummed .npz, whole or not at all; ``mark`` says what it belongs to."""
+    arrays: dict[str, np.ndarray] = {}
+    spec = json.dumps(encode(content, arrays))
+    head = {"format": kind.format, "version": kind.version, "fingerprint": mark, "spec": spec}
+    digest = _digest(head, arrays)
+    with replacing(path) as file:
+        np.savez(file, head=json.dumps(head), digest=digest, **arrays)  # type: ignore[arg-type]
+    return path
+
+
+def read_structured(path: Path, kind: FileKind, mark: str = "") -> Any:
+    """Read what ``write_structured`` wrote; a torn, altered or foreign file is refused with the reason."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        head = json.loads(str(arrays.pop("head")))
+        digest = str(arrays.pop("digest"))
+    except Exception as error:  # a damaged archive raises nearly anything
+        raise ValueError(f"{path} is torn or no {kind.noun} ({error}): remove it") from error
+    if not isinstance(head, dict) or head.get("format") != kind.format:
+        raise ValueError(f"{path} is not a {kind.format} file")
+    if head.get("version") != kind.version:
+        raise ValueError(
+            f"{path} has version {head.get('version')}, this library reads version {kind.version}"
+        )
+    if digest != _digest(head, arrays):
+        raise ValueError(f"{path} has been altered: its checksum does not match, remove it")
+    if head["fingerprint"] != mark:
+        raise ValueError(
+            f"{path} belongs to another model, data or network: remove it or start without resuming"
+        )
+    try:
+        return decode(json.loads(head["spec"]), arrays)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} was written by another version ({error}): remove it") from error
+
+
+def _digest(head: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
