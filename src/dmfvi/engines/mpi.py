@@ -80,8 +80,8 @@ class MpiEngine:
         """This rank's node."""
         if network.n_nodes != self.comm.Get_size():
             raise ValueError(
-                f"the network has {network.n_nodes} nodes, MPI runs {self.comm.Get_size()} ranks: "
-                f"start it with mpiexec -n {network.n_nodes}"
+                f"the network has {network.n_nodes} nodes, MPI runs {self.comm.Get_size()} ranks: pass "
+                f"network=Network.ring({self.comm.Get_size()}), for example, or start it with mpiexec -n {network.n_nodes}"
             )
         return [int(self.comm.Get_rank())]
 
