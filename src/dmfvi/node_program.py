@@ -40,7 +40,7 @@ class Status(NamedTuple):
     """What a node says of itself, for people."""
 
     node: int
-    state: str  # meeting, fitting, waiting for others, done
+    state: str  # meeting, agreeing on a start, fitting, waiting for others, done
     members: list[int]
     rounds: int
     change: float
@@ -110,6 +110,7 @@ class NodeProgram:
                 self._say("meeting")
                 network = self.node.gather(wait_for, wait_seconds, self._watch_meeting)
                 self._write_view()
+                self._say("agreeing on a start")
                 model = self.fit(network)
                 path = save_posterior(
                     model.posterior_,
