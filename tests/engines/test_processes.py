@@ -19,7 +19,7 @@ RING = Network.ring(5)
 DATA = mask_at_random(make_low_rank(70, 6, 2, noise=0.5, seed=0).data, 0.4, seed=1)
 SHARDS = np.split(DATA, [9, 25, 37, 52])
 #: frames take their time, as over a long link
-SLOW = "latency = 0.04"
+SLOW = "latency = 0.02"
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_a_node_frozen_inside_a_fit(
     tolerated = silence > seconds
     timing = f"patience = 0.4\nsilence = {silence}\nsettle = 1.0\nlinger = 60.0"
     cluster = Processes(
-        tmp_path, TRIANGLE, THIRDS, authority, timing=timing, faults="latency = 0.06"
+        tmp_path, TRIANGLE, THIRDS, authority, timing=timing, faults="latency = 0.03"
     )
     with running(cluster):
         cluster.until(lambda: all(cluster.rounds(node) >= 8 for node in range(3)))
