@@ -110,7 +110,7 @@ class Processes:
         status = self.status(node)
         return int(status["rounds"]) if status.get("state") == "fitting" else 0
 
-    def until(self, what: Callable[[], bool], seconds: float = 60.0) -> None:
+    def until(self, what: Callable[[], bool], seconds: float = 120.0) -> None:
         """Wait until something holds; a node that fails meanwhile ends the wait."""
         deadline = time.monotonic() + seconds
         while not what():
@@ -132,7 +132,7 @@ class Processes:
     def wake(self, node: int) -> None:
         self.running[node].send_signal(signal.SIGCONT)
 
-    def wait(self, seconds: float = 90.0) -> None:
+    def wait(self, seconds: float = 120.0) -> None:
         """Until all have ended by themselves, and well."""
         deadline = time.monotonic() + seconds
         for node, process in self.running.items():

@@ -40,7 +40,7 @@ class Status(NamedTuple):
     """What a node says of itself, for people."""
 
     node: int
-    state: str  # meeting, fitting, waiting for others, done
+    state: str  # meeting, agreeing on a start, fitting, waiting for others, done
     members: list[int]
     rounds: int
     change: float
@@ -105,11 +105,23 @@ class NodeProgram:
         wait_for, wait_seconds = self.config.wait_for, self.config.wait_seconds
         if wait_for is None and self.config.peers:
             wait_for = 2  # a node that meets nobody must not take its own rows for everybody's
+        path: Path | None = None
         while True:
+            epoch, members = self.node.epoch, self.node.members
             try:
                 self._say("meeting")
                 network = self.node.gather(wait_for, wait_seconds, self._watch_meeting)
+                finished = self.node.left_behind_by(epoch, members)
+                if finished and path is not None:
+                    return path  # all that is left to do is to go home too
+                if finished:
+                    raise TimeoutError(
+                        f"nodes {finished} have finished and gone while node {self.config.node} was away, after "
+                        "waiting for [timing] linger seconds: take the posterior from one of them, or run all again"
+                    )
+                path = None
                 self._write_view()
+                self._say("agreeing on a start")
                 model = self.fit(network)
                 path = save_posterior(
                     model.posterior_,

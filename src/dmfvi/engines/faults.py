@@ -19,13 +19,15 @@ class Faults:
     delay: float = 0.0  # seconds at most, uniformly; frames may overtake each other
     duplicates: float = 0.0  # probability that a frame comes twice
     seed: int = 0
+    latency: float = 0.0  # seconds that every frame takes; by itself it changes no order
 
     def __post_init__(self) -> None:
         for name in ("loss", "duplicates"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), received {getattr(self, name)!r}")
-        if self.delay < 0:
-            raise ValueError(f"delay must not be negative, received {self.delay!r}")
+        for name in ("delay", "latency"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, received {getattr(self, name)!r}")
 
 
 class FaultyTransport:
@@ -67,5 +69,6 @@ class FaultyTransport:
             return
         copies = 2 if self.rng.random() < self.faults.duplicates else 1
         for _ in range(copies):
-            due = time.monotonic() + self.rng.random() * self.faults.delay
+            late = self.faults.latency + self.rng.random() * self.faults.delay
+            due = time.monotonic() + late
             heapq.heappush(self.waiting, (due, next(self.order), got))

@@ -27,6 +27,8 @@ from dmfvi.wire import FLOAT32, FLOAT64, INT64, ROUND, VIEW, Frame, Malformed, p
 
 #: a view is sent at least this often, in seconds: it is also the sign of life
 HEARTBEAT = 0.5
+#: times settle that a fit waits for the link to a neighbour who is a member already
+LINKS_COMING = 5.0
 #: own message is repeated after this part of the patience
 REPEAT_AFTER = 0.25
 #: an old phase's last frame is not repeated sooner than this, in seconds
@@ -96,6 +98,7 @@ class NetworkNode:
         self.changed_at = clock()
         self.said_at = -np.inf
         self.epoch = -1
+        self.members: tuple[int, ...] = (node,)  # of the epoch
         self.phase = 0
         self.round = 0
         self.sizes: dict[int, set[int]] = {}  # payload sizes that a phase may have
@@ -233,15 +236,18 @@ class NetworkNode:
         while True:
             self.listen(0.05)
             watch()
-            calm = self.clock() - self.changed_at > self.timing.settle
+            unheard = set(self.neighbours) & set(self.view.component) - set(self.view.own.hears)
+            # a member that is a neighbour will be heard any moment: its link would begin all anew
+            patience = LINKS_COMING if unheard else 1.0
+            calm = self.clock() - self.changed_at > patience * self.timing.settle
             enough = wait_for is None or len(self.view.component) >= wait_for
             if calm and enough:
                 break
             if not enough and self.clock() > deadline:
-                unheard = sorted(set(self.neighbours) - set(self.view.own.hears))
+                silent = sorted(set(self.neighbours) - set(self.view.own.hears))
                 raise TimeoutError(
                     f"node {self.node} waited {timeout:g} seconds for {wait_for} nodes and met "
-                    f"{list(self.view.component)}; never heard: {unheard}; refused frames: "
+                    f"{list(self.view.component)}; never heard: {silent}; refused frames: "
                     f"{dict(self.counts.refused) or 'none'}. Start the others, check addresses, "
                     "certificates and that all have the same [model] and columns, or lower wait_for"
                 )
@@ -251,6 +257,7 @@ class NetworkNode:
     def begin(self) -> None:
         """Phases and messages from now on are those of the present members."""
         self.epoch = self.view.epoch
+        self.members = self.view.component
         self.phase = 0
         self.mail.clear()
         self.finals.clear()
@@ -269,10 +276,23 @@ class NetworkNode:
         deadline = self.clock() + self.timing.linger
         while (self.view.lost or not self.view.all_done) and self.clock() < deadline:
             self.listen(0.1)
+            if self.all_finished and not set(self.view.component) - set(self.members):
+                break  # who is silent now has gone home
             self.check_epoch()
         for _ in range(3):  # who has not heard yet that all are done
             self.say_view()
             self.listen(0.05)
+
+    @property
+    def all_finished(self) -> bool:
+        """Whether every member of this epoch has said that it is done, whoever of them is still there."""
+        return all(self.view.entries[node].done_in == self.epoch for node in self.members)
+
+    def left_behind_by(self, epoch: int, members: tuple[int, ...]) -> list[int]:
+        """Members of an earlier epoch who finished it and are gone: what they agreed on counts this node's data."""
+        here = self.view.component
+        gone = [node for node in members if node not in here]
+        return [node for node in gone if self.view.entries[node].done_in == epoch]
 
 
 class NetworkEngine:
