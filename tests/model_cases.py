@@ -14,7 +14,8 @@ from scipy import sparse, stats
 from scipy.optimize import linear_sum_assignment, minimize
 from scipy.special import gammaln
 
-from dmfvi.inference import Inference, infer
+import mixture_pca_case
+from dmfvi.inference import infer
 from dmfvi.kernels.documents import Counts
 from dmfvi.models import (
     DiagonalGaussianMixture,
@@ -25,6 +26,7 @@ from dmfvi.models import (
     LogisticRegression,
     PoissonGamma,
 )
+from dmfvi.models.conjugate import distance
 from dmfvi.models.emissions import CategoricalEmission, DiagonalGaussianEmission, GaussianEmission
 from dmfvi.models.hmm import Sequences
 from dmfvi.models.lda import Documents
@@ -52,6 +54,17 @@ class Case:
     accuracy: float = 0.3  # root mean square error of the posterior mean
     coverage: tuple[float, float] = (0.84, 0.96)  # of 90 % intervals, over many data sets
     data_sets: int = 20
+    # a model that is no ConjugateModel says how it is fitted, compared, sampled and moved away from its optimum
+    fit: Callable[..., Any] = infer
+    distance: Callable[[Any, Any], float] = distance
+    draws: Callable[[Any, int], np.ndarray] | None = None
+    bound_nearby: Callable[[Any, Any], tuple[float, Any]] | None = None
+
+    def samples(self, fit: Any, n: int) -> np.ndarray:
+        """The quantity for draws of q(global)."""
+        if self.draws is not None:
+            return self.draws(fit, n)
+        return self.quantity(fit.posterior.sample(np.random.default_rng(0), n))
 
 
 def uneven(order: np.ndarray, n_nodes: int) -> list[np.ndarray]:
@@ -375,9 +388,10 @@ def means_of(sample: dict[str, Any]) -> np.ndarray:
     return sample["components"][0]
 
 
-def samples_of(fit: Inference, case: Case, n: int, seed: int = 0) -> np.ndarray:
-    """The quantity for draws of q(global)."""
-    return case.quantity(fit.posterior.sample(np.random.default_rng(seed), n))
+def draw_clusters(seed: int, n_nodes: int) -> Draw:
+    data, truth = mixture_pca_case.rows(seed)
+    parts = uneven(np.arange(len(data)), n_nodes)
+    return Draw(mixture_pca_case.MODEL, [data[i] for i in parts], data, truth)
 
 
 #: one line enrols a model (or a variant of it, after a slash) in the laws
@@ -400,6 +414,17 @@ CASES: dict[str, Case] = {
         lambda s: s["components"][0][..., 0],
         same_as_scikit_learn,
         True,
+    ),
+    "MixtureOfPcaModel": Case(
+        draw_clusters,
+        mixture_pca_case.draws,
+        mixture_pca_case.one_cluster_is_bayesian_pca,
+        True,
+        accuracy=0.06,
+        fit=mixture_pca_case.fit,
+        distance=lambda a, b: a.distance(b),
+        draws=mixture_pca_case.draws,
+        bound_nearby=mixture_pca_case.bound_nearby,
     ),
     "LatentDirichletAllocation": Case(
         draw_topics,

@@ -59,9 +59,16 @@ def test_most_probable_states_by_enumeration(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("anew", [False, True])
 @pytest.mark.parametrize("parallel_from", [0, 10**9], ids=["parallel", "serial"])
+@pytest.mark.parametrize(("k", "prior"), [(4, 0.1), (7, 1.0), (30, 0.02)])
 def test_document_posteriors(
-    anew: bool, parallel_from: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    k: int,
+    prior: float,
+    anew: bool,
+    parallel_from: int,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Also with many topics of which a document uses few: the compiled one leaves the others out for a while."""
     from scipy import sparse
 
     monkeypatch.setattr(documents, "PARALLEL_FROM", parallel_from)
@@ -69,11 +76,27 @@ def test_document_posteriors(
     given = documents.Counts(
         counts.indptr.astype(np.int64), counts.indices.astype(np.int64), counts.data
     )
-    topics = rng.dirichlet(np.full(25, 0.3), size=4).T + 1e-4
-    gamma = rng.gamma(1.0, 3.0, size=(30, 4)) + 0.1
-    settings = (given, topics, np.full(4, 0.1), gamma, 1e-6, 200, anew)
+    topics = rng.dirichlet(np.full(25, 0.3), size=k).T + 1e-4
+    gamma = rng.gamma(1.0, 3.0, size=(30, k)) + 0.1
+    settings = (given, topics, np.full(k, prior), gamma, 1e-8, 5000, anew)
     plain = documents.document_posteriors_plain(*settings)
     compiled = documents.document_posteriors(*settings)
     for a, b in zip(plain, compiled, strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-6, atol=1e-6)
     assert compiled.statistics.sum() == pytest.approx(counts.sum())
+
+
+def test_exp_digamma_has_full_accuracy() -> None:
+    """exp psi(x) from where it all but vanishes to counts beyond any document."""
+    from scipy.special import psi
+
+    from dmfvi.kernels._documents_numba import exp_digamma
+
+    x = np.logspace(-2.8, 9, 5001)
+    found = np.empty_like(x)
+    exp_digamma(x, found, np.empty(x.size, np.int64))
+    # an exponent y is known to y * 2e-16 only
+    np.testing.assert_array_less(np.abs(np.log(found) - psi(x)), 1e-15 * (4 + np.abs(psi(x))))
+    tiny = np.full(3, 1e-4)
+    exp_digamma(tiny, found[:3], np.empty(3, np.int64))
+    assert np.all(found[:3] < 1e-300)

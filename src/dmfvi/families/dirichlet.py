@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -71,10 +72,19 @@ class Dirichlet(Family):
         return {"concentration": self.concentration}
 
     def mean(self) -> tuple[FloatArray, ...]:
-        alpha = self.concentration
-        return (psi(alpha) - psi(alpha.sum(-1, keepdims=True)),)
+        return (self._mean_log,)
 
     def log_partition(self) -> FloatArray:
+        return self._log_partition
+
+    # kept once computed: of topics over a large vocabulary these are as costly as a sweep over the documents
+    @cached_property
+    def _mean_log(self) -> FloatArray:
+        alpha = self.concentration
+        return np.asarray(psi(alpha) - psi(alpha.sum(-1, keepdims=True)))
+
+    @cached_property
+    def _log_partition(self) -> FloatArray:
         alpha = self.concentration
         return np.asarray(gammaln(alpha).sum(-1) - gammaln(alpha.sum(-1)))
 

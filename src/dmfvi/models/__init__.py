@@ -1,15 +1,16 @@
 """What a node learns from its own data."""
 
-from dmfvi.models.base import ConjugateModel, Learned
+from dmfvi.models.base import ConjugateModel, Learned, Model
 from dmfvi.models.gaussian_mixture import DiagonalGaussianMixture, GaussianMixture
 from dmfvi.models.hmm import HiddenMarkov
 from dmfvi.models.lda import LatentDirichletAllocation
 from dmfvi.models.linear_regression import LinearRegression
 from dmfvi.models.logistic_regression import LogisticRegression
+from dmfvi.models.mixture_pca import MixtureOfPcaModel
 from dmfvi.models.poisson_gamma import PoissonGamma
 
-#: conjugate models by name; the laws of tests/models/test_laws.py run over this registry
-MODELS: dict[str, type[ConjugateModel]] = {
+#: models by name; the laws of tests/models/test_laws.py run over this registry
+MODELS: dict[str, type[ConjugateModel] | type[Model]] = {
     model.__name__: model
     for model in (
         PoissonGamma,
@@ -19,6 +20,7 @@ MODELS: dict[str, type[ConjugateModel]] = {
         DiagonalGaussianMixture,
         LatentDirichletAllocation,
         HiddenMarkov,
+        MixtureOfPcaModel,
     )
 }
 
@@ -32,5 +34,6 @@ __all__ = [
     "Learned",
     "LinearRegression",
     "LogisticRegression",
+    "MixtureOfPcaModel",
     "PoissonGamma",
 ]

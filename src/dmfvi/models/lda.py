@@ -11,6 +11,7 @@ keep the better solution, since memory alone would hold them to topics that have
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -66,7 +67,7 @@ class LatentDirichletAllocation(ConjugateModel):
     tolerance: float = 1e-3  # of gamma, on average, within one local step
     max_steps: int = 100
 
-    @property
+    @cached_property
     def prior(self) -> Dirichlet:
         return Dirichlet.from_parameters(np.full((self.n_topics, self.n_terms), self.topic_prior))
 
