@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dmfvi.datasets import make_cube
 from dmfvi.datasets.tables import Table
 from dmfvi.models.conjugate import distance
 from dmfvi.network import Network
@@ -17,6 +18,7 @@ from dmfvi.node_models import (
     LogisticRegressionModel,
     ModelSettings,
     PcaModel,
+    StructureModel,
 )
 from helpers import low_rank_shards
 
@@ -106,6 +108,11 @@ CASES: dict[str, NodeCase] = {
             GaussianHmmModel(components=2, sequence=1),
             _sequences(),
             "components = 2\nsequence = 1",
+        ),
+        NodeCase(
+            StructureModel(),
+            make_cube(n_cameras=N_NODES, n_frames=20, noise=0.02).hidden,
+            'metric = "orthographic"',
         ),
     )
 }

@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from dmfvi.datasets.tables import Table
+from dmfvi.datasets.tables import Table, read_table
+from dmfvi.datasets.tracks import read_tracks
 from dmfvi.engines.base import Engine
 from dmfvi.estimators import (
     BayesianGaussianMixture,
@@ -29,6 +31,8 @@ from dmfvi.estimators.validation import (
 )
 from dmfvi.families.base import FloatArray
 from dmfvi.network import Network
+from dmfvi.sfm import StructureFromMotion
+from dmfvi.sfm.measurements import as_matrix, check_camera
 
 #: settings that nodes need not share
 LOCAL = {"max_rounds"}
@@ -49,6 +53,10 @@ class ModelSettings:
         content |= {"features": n_features, "columns": columns}
         text = json.dumps([self.kind, content], sort_keys=True)
         return hashlib.sha256(text.encode()).digest()[:16]
+
+    def read(self, path: Path) -> Table:
+        """This node's own data."""
+        return read_table(path)
 
     def check(self, table: Table) -> None:
         """Refuse settings and rows that this kind cannot work with, before anybody is met."""
@@ -223,6 +231,28 @@ class GaussianHmmModel(ModelSettings):
         return (rows,), {"lengths": lengths}
 
 
+@dataclass(frozen=True)
+class StructureModel(ModelSettings):
+    """Structure from motion: this camera's tracks, two rows a frame, a column for each point of all cameras."""
+
+    kind = "structure-from-motion"
+    metric: str = "orthographic"
+
+    def read(self, path: Path) -> Table:
+        return Table(as_matrix(read_tracks(path)), None)
+
+    def check(self, table: Table) -> None:
+        super().check(table)
+        check_choice("metric", self.metric, ["orthographic", "scaled-orthographic", "none"])
+        check_camera(0, as_matrix(table.data))
+
+    def estimator(self) -> StructureFromMotion:
+        return StructureFromMotion(metric=None if self.metric == "none" else self.metric)  # type: ignore[arg-type]
+
+    def details(self) -> dict[str, Any]:
+        return {"metric": self.metric}
+
+
 def column_of(table: Table, name: str | int, what: str) -> int:
     """The place of a column that is given by name, or by number from 1."""
     if isinstance(name, str):
@@ -254,5 +284,6 @@ KINDS: dict[str, type[ModelSettings]] = {
         LinearRegressionModel,
         LogisticRegressionModel,
         GaussianHmmModel,
+        StructureModel,
     )
 }

@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dmfvi.checkpoint import Journal
-from dmfvi.datasets.tables import Table, read_table
+from dmfvi.datasets.tables import Table
 from dmfvi.engines.base import Engine, Observer, RoundRecord, Run
 from dmfvi.engines.faults import FaultyTransport
 from dmfvi.engines.local import LocalEngine
@@ -27,11 +27,14 @@ from dmfvi.engines.transport import Transport, ZenohTransport
 from dmfvi.families.base import FloatArray
 from dmfvi.files import write_text
 from dmfvi.membership import Entry, View
+from dmfvi.model_files import save as save_model
 from dmfvi.network import Network
 from dmfvi.node import Job
 from dmfvi.node_config import NodeConfig
 from dmfvi.storage import save_posterior
 
+#: the fitted estimator, beside its posterior
+MODEL_FILE = "model.npz"
 #: seconds between two lines of status
 STATUS_EVERY = 0.25
 
@@ -54,7 +57,7 @@ OnStatus = Callable[[Status], None]
 
 def run_node(config: NodeConfig, on_status: OnStatus | None = None) -> Path:
     """Run until this node and all it can reach are done; gives the path of the posterior."""
-    table = read_table(config.data)
+    table = config.model.read(config.data)
     transport: Transport = ZenohTransport(
         config.node, config.listen, config.peers, config.identity, config.cluster
     )
@@ -131,6 +134,7 @@ class NodeProgram:
                     self.config.model.kind,
                     self.config.model.details(),
                 )
+                save_model(model, self.config.out / MODEL_FILE)
                 self._say("waiting for others")
                 self.node.finish()
                 self._forget()

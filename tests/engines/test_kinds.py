@@ -145,3 +145,21 @@ def test_settings_that_do_not_fit_the_rows_are_refused(kind, changes, message: s
     case = CASES[kind]
     with pytest.raises(ValueError, match=message):
         replace(case.model, **changes).check(Table(case.shards[0], None))
+
+
+def test_a_node_leaves_a_model_that_predicts(tmp_path: Path) -> None:
+    import dmfvi
+    from dmfvi.node_program import MODEL_FILE
+
+    case = CASES["gaussian-mixture"]
+    timing = Timing(patience=20.0, settle=0.3)
+    cluster = Cluster(tmp_path, CHAIN, case.shards, timing=timing, model=case.model)
+    cluster.start_all()
+    cluster.wait()
+    local = case.local(network=CHAIN)
+    for node in range(N_NODES):
+        model = dmfvi.load(tmp_path / f"node-{node}" / MODEL_FILE)
+        rows = case.shards[node]
+        np.testing.assert_allclose(
+            model.predict_proba(rows), local.predict_proba(rows), rtol=1e-6, atol=1e-9
+        )
