@@ -277,7 +277,7 @@ class NetworkNode:
         deadline = self.clock() + self.timing.linger
         while (self.view.lost or not self.view.all_done) and self.clock() < deadline:
             self.listen(0.1)
-            if self.view.epoch != self.epoch and self.all_finished and self.nobody_new:
+            if self.all_finished and set(self.view.component) < set(self.members):
                 break  # who is silent now has gone home
             self.check_epoch()
         for _ in range(3):  # who has not heard yet that all are done
@@ -288,11 +288,6 @@ class NetworkNode:
     def all_finished(self) -> bool:
         """Whether every member of this epoch has said that it is done, whoever of them is still there."""
         return all(self.view.entries[node].done_in == self.epoch for node in self.members)
-
-    @property
-    def nobody_new(self) -> bool:
-        """Whether all who are there now were members of this epoch."""
-        return set(self.view.component) <= set(self.members)
 
     def left_behind_by(self, epoch: int, members: tuple[int, ...]) -> list[int]:
         """Members of an earlier epoch who finished it and are gone: what they agreed on counts this node's data."""
