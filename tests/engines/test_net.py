@@ -244,3 +244,22 @@ def test_bad_configurations_are_named(tmp_path: Path, text: str, message: str) -
     with pytest.raises(ValueError, match=message) as caught:
         read_config(file, insecure="tls" not in message)
     assert "node.toml" in str(caught.value)
+
+
+def test_who_has_finished_and_gone_is_told_from_who_has_only_gone() -> None:
+    bus = Bus()
+    node = NetworkNode(0, (1,), BusTransport(bus, 0, (1,)), b"m" * 16, version=5)
+    node.view = View(0, {0: Entry(5, (1,)), 1: Entry(3, (0,))})
+    node.begin()
+    epoch, members = node.epoch, node.members
+    assert members == (0, 1)
+    assert not node.all_finished
+    node.view = View(0, {0: Entry(6, ()), 1: Entry(3, (0,))})  # 1 is silent
+    assert node.left_behind_by(epoch, members) == []
+    node.view = View(
+        0, {0: Entry(6, ()), 1: Entry(3, (0,), 1, epoch)}
+    )  # and had said that it is done
+    assert node.left_behind_by(epoch, members) == [1]
+    assert not node.all_finished
+    node.view = node.view.finished(epoch)
+    assert node.all_finished
