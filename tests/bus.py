@@ -66,13 +66,13 @@ class Cluster:
         timing: Timing | None = None,
         model: ModelSettings | None = None,
         every: int = 5,
-        single: bool = False,
+        compression: str = "none",
     ) -> None:
         self.folder, self.network, self.shards = folder, network, shards
         self.faults = faults or Faults()
         self.timing = timing or Timing(patience=0.05, silence=30.0, settle=0.3, linger=30.0)
         self.model = model or PcaModel(components=2)
-        self.every, self.single = every, single
+        self.every, self.compression = every, compression
         self.wait_seconds = 60.0
         self.bus = Bus()
         self.transports: dict[int, FaultyTransport] = {}
@@ -101,7 +101,7 @@ class Cluster:
             checkpoint_every=self.every,
             wait_for=wait_for,
             wait_seconds=self.wait_seconds,
-            single=self.single,
+            compression=self.compression,
         )
         program = NodeProgram(config, self.transports[node], self.shards[node])
         self.programs[node] = program

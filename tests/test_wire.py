@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import random
+import zlib
 
 import numpy as np
 import pytest
 
+from dmfvi.compression import COMPRESSIONS, KEY_EVERY, Compressor, References
 from dmfvi.membership import Entry, View, read_entries
 from dmfvi.wire import (
+    DIFFERENCE8,
+    DIFFERENCE16,
     FLOAT32,
     FLOAT64,
     INT64,
     OVERHEAD,
     ROUND,
+    SPARSE,
     VIEW,
+    Difference,
     Frame,
     Malformed,
     pack,
@@ -24,6 +30,14 @@ from dmfvi.wire import (
 PAYLOAD = np.random.default_rng(0).standard_normal(40)
 FRAME = Frame(ROUND, b"f" * 16, 3, 2**62, 4, 17, 2, 2**62, PAYLOAD)
 SIGHT = Frame(VIEW, b"f" * 16, 3, 0, 0, 0, 0, 0, View(3, {3: Entry(7, (1, 2))}).pack())
+
+CHANGED = FRAME._replace(
+    payload=np.empty(0), difference=Difference(9, 40, PAYLOAD[:3], None, PAYLOAD[3:])
+)
+SPARSELY = FRAME._replace(
+    payload=np.empty(0),
+    difference=Difference(9, 40, PAYLOAD[:3], np.array([0, 7, 36]), np.array([0.5, -2.0, 1.0])),
+)
 
 
 def test_frames_come_back() -> None:
@@ -35,6 +49,83 @@ def test_frames_come_back() -> None:
     assert read_entries(unpack(pack(SIGHT, INT64)).payload) == {3: Entry(7, (1, 2))}
     assert unpack(pack(FRAME._replace(final=True))).final
     assert len(pack(FRAME)) == OVERHEAD + 320
+
+
+@pytest.mark.parametrize(("code", "accuracy"), [(DIFFERENCE8, 1e-2), (DIFFERENCE16, 1e-4)])
+def test_differences_come_back_coarsely(code: int, accuracy: float) -> None:
+    data = pack(CHANGED, code)
+    assert len(data) < 0.8 * len(pack(FRAME))
+    back = unpack(data).difference
+    assert back is not None
+    assert (back.reference, back.size) == (9, 40)
+    np.testing.assert_array_equal(back.head, PAYLOAD[:3])
+    np.testing.assert_allclose(back.values, PAYLOAD[3:], atol=accuracy * np.abs(PAYLOAD).max())
+
+
+def test_sparse_differences_come_back() -> None:
+    back = unpack(pack(SPARSELY, SPARSE)).difference
+    whole = back.added_to(np.ones(40))
+    np.testing.assert_array_equal(whole[:3], PAYLOAD[:3])
+    np.testing.assert_array_equal(np.flatnonzero(whole[3:] != 1.0), [0, 7, 36])
+    assert whole[10] == -1.0
+
+
+@pytest.mark.parametrize(
+    ("code", "changes"),
+    [
+        (SPARSE, {"places": np.array([0, 7, 37])}),  # beyond the end
+        (SPARSE, {"places": np.array([7, 0, 36])}),  # out of order
+        (SPARSE, {"places": np.array([7, 7, 36])}),
+        (SPARSE, {"size": 4}),  # fewer numbers than changes
+        (SPARSE, {"values": np.array([1.0, np.inf, 2.0])}),
+        (SPARSE, {"head": np.array([1.0, np.nan, 2.0])}),
+        (SPARSE, {"size": 2}),  # fewer numbers than the head has
+        (SPARSE, {"reference": -1}),
+        (DIFFERENCE8, {"size": 41}),
+        (DIFFERENCE16, {"size": 39}),
+        (DIFFERENCE16, {"size": 2**32 - 1}),
+    ],
+)
+def test_differences_that_make_no_sense_are_refused(code: int, changes: dict) -> None:
+    base = SPARSELY if code == SPARSE else CHANGED
+    with pytest.raises(Malformed, match=r"difference|not finite"):
+        unpack(pack(base._replace(difference=base.difference._replace(**changes)), code))
+
+
+@pytest.mark.parametrize("name", COMPRESSIONS)
+@pytest.mark.parametrize("moving", [3, 300])
+def test_a_receiver_holds_what_the_sender_thinks_it_holds(name: str, moving: int) -> None:
+    """Over many rounds with loss: what arrives is what the compressor said, within the error that was allowed."""
+    rng = np.random.default_rng(0)
+    sender, receiver = Compressor(name), References()
+    payload = rng.normal(size=300)
+    arrived, shorter = 0, 0
+    received: set[int] = set()
+    for number in range(60):
+        payload = payload.copy()
+        payload[:moving] += 0.1 * rng.normal(size=moving)
+        frame = FRAME._replace(round=number, payload=payload)
+        data, arriving = sender.pack(frame, 1e-2, head=2)
+        assert np.linalg.norm(arriving - payload) <= 1e-2
+        shorter += len(data) < 0.4 * len(pack(frame))
+        if rng.random() < 0.3:
+            continue
+        found = unpack(data)
+        if found.difference is not None and found.difference.reference not in received:
+            with pytest.raises(Malformed, match="no reference"):
+                receiver.whole(found, {300})
+            continue
+        if found.difference is None:
+            received.add(number)
+        back = receiver.whole(found, {300})
+        arrived += 1
+        np.testing.assert_array_equal(back.payload, arriving)
+    assert arrived > 15
+    # few changes are what sparse differences are for; many small ones, 16 bits
+    assert (shorter > 30) == (name == "quantized" or (name == "top-k" and moving == 3))
+    sender.missed()
+    assert unpack(sender.pack(frame, 1e-9, head=2)[0]).difference is None
+    assert KEY_EVERY < 30
 
 
 @pytest.mark.parametrize(
@@ -85,7 +176,8 @@ def mutated(rng: random.Random, seeds: list[bytes]) -> bytes:
 
 def test_a_hundred_thousand_hostile_frames_do_no_harm() -> None:
     rng = random.Random(0)
-    seeds = [pack(FRAME), pack(FRAME, FLOAT32), pack(SIGHT, INT64)]
+    seeds = [pack(FRAME), pack(FRAME, FLOAT32), pack(SIGHT, INT64), pack(SPARSELY, SPARSE)]
+    seeds += [pack(CHANGED, DIFFERENCE8), pack(CHANGED, DIFFERENCE16)]
     good = set(seeds)
     passed = 0
     for _ in range(100_000):
@@ -119,3 +211,25 @@ def test_members_agree_on_network_and_epoch() -> None:
     assert later.component == (0, 1, 2, 3)
     assert later.epoch != views[0].epoch
     assert later.merged({3: Entry(1, ())}).epoch == later.epoch  # old news
+
+
+def test_hostile_differences_with_a_right_checksum() -> None:
+    """Whoever can compute a checksum can claim anything: it is refused, or it is a difference of its own size."""
+    rng = random.Random(2)
+    seeds = [pack(CHANGED, DIFFERENCE8), pack(CHANGED, DIFFERENCE16), pack(SPARSELY, SPARSE)]
+    for _ in range(20_000):
+        data = bytearray(rng.choice(seeds))
+        for _ in range(rng.randrange(1, 6)):
+            data[rng.randrange(OVERHEAD, len(data))] = rng.randrange(256)
+        if rng.random() < 0.3:
+            del data[rng.randrange(OVERHEAD, len(data)) :]
+        data[64:68] = (len(data) - OVERHEAD).to_bytes(4, "little")
+        head = bytes(data[: OVERHEAD - 4])
+        data[68:72] = zlib.crc32(data[OVERHEAD:], zlib.crc32(head)).to_bytes(4, "little")
+        try:
+            found = unpack(bytes(data)).difference
+        except Malformed:
+            continue
+        assert found.values.nbytes <= 8 * len(data)
+        if found.size < 1000:
+            assert np.isfinite(found.added_to(np.zeros(found.size))).all()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from dmfvi.compression import COMPRESSIONS
 from dmfvi.engines.faults import Faults
 from dmfvi.engines.net import Timing
 from dmfvi.engines.transport import Identity, check_loopback
@@ -29,7 +30,7 @@ class NodeConfig:
     checkpoint_every: int = 20
     wait_for: int | None = None  # nodes to wait for before the first fit
     wait_seconds: float = 60.0
-    single: bool = False  # single precision on the wire while that suffices
+    compression: str = "none"  # of messages, while that suffices
     faults: Faults | None = None
     cluster: str = "dmfvi"
 
@@ -55,7 +56,7 @@ def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) ->
             raise ValueError(f"{file}: {name} must be a table [{name}], received {content[name]!r}")
     node = dict(content.get("node", {}))
     names = {"id", "listen", "data", "out", "wait_for", "wait_seconds", "cluster"}
-    names |= {"checkpoint_every", "single"}
+    names |= {"checkpoint_every", "compression"}
     _no_others(node, names, file, "[node]")
     for name in ("id", "listen", "data"):
         if name not in node:
@@ -67,6 +68,11 @@ def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) ->
     _check_address(node["listen"], file, "listen in [node]")
     if node.get("checkpoint_every", 1) < 1 or node.get("wait_for", 1) < 1:
         raise ValueError(f"{file}: checkpoint_every and wait_for in [node] must be at least 1")
+    if node.get("compression", "none") not in COMPRESSIONS:
+        raise ValueError(
+            f"{file}: compression in [node] must be one of {list(COMPRESSIONS)}, "
+            f"received {node['compression']!r}"
+        )
     peers = _peers(content.get("peers", {}), number, file)
     here = file.parent
     identity = _identity(content.get("tls"), here, file)
@@ -91,7 +97,7 @@ def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) ->
         checkpoint_every=int(node.get("checkpoint_every", 20)),
         wait_for=None if wait_for is None else int(wait_for),
         wait_seconds=float(node.get("wait_seconds", 60.0)),
-        single=bool(node.get("single", False)),
+        compression=str(node.get("compression", "none")),
         faults=_made(Faults, content["faults"], file, "[faults]") if "faults" in content else None,
         cluster=str(node.get("cluster", "dmfvi")),
     )
@@ -163,7 +169,7 @@ NODE_KINDS: dict[str, tuple[type, ...]] = {
     "data": (str,),
     "out": (str,),
     "cluster": (str,),
-    "single": (bool,),
+    "compression": (str,),
     "wait_for": (int,),
     "checkpoint_every": (int,),
     "wait_seconds": (int, float),

@@ -99,7 +99,7 @@ class NodeProgram:
             config.model.fingerprint(rows.shape[1], columns),
             int(time.time()),
             config.timing,
-            config.single,
+            config.compression,
         )
         self._remember_view()
 

@@ -4,7 +4,7 @@ offset size
  0      4  magic "DMFV"
  4      1  version (1)
  5      1  kind: 0 a round's message, 1 a view of who is there
- 6      1  dtype of the payload: 0 float64, 1 float32, 2 int64
+ 6      1  code of the payload: 0 float64, 1 float32, 2 int64, 3 and 4 differences in 8 and 16 bits, 5 sparse differences
  7      1  reserved, 0
  8     16  fingerprint of model and settings (first half of a SHA-256)
 24      4  sender
@@ -16,6 +16,10 @@ offset size
 64      4  payload length in bytes
 68      4  CRC-32 of all bytes before it and of the payload
 72      .  payload
+
+A payload of differences begins with the round of the message it refers to (8), the number of numbers (4) and of
+leading numbers that are sent as they are (4), and those (8 each). Then follow, for codes 3 and 4, a float32 unit per
+block of 32 numbers and one integer per number; for code 5, their number (4), ascending places (4 each) and float32 values.
 """
 
 from __future__ import annotations
@@ -33,9 +37,39 @@ HEADER = struct.Struct("<4sBBBB16sIQIqqqI")
 CHECKSUM = struct.Struct("<I")
 OVERHEAD = HEADER.size + CHECKSUM.size
 DTYPES: tuple[Any, ...] = (np.dtype("<f8"), np.dtype("<f4"), np.dtype("<i8"))
-FLOAT64, FLOAT32, INT64 = range(3)
+FLOAT64, FLOAT32, INT64, DIFFERENCE8, DIFFERENCE16, SPARSE = range(6)
+#: integers of a block of differences, and numbers in a block
+INTEGERS: dict[int, Any] = {DIFFERENCE8: np.dtype("<i1"), DIFFERENCE16: np.dtype("<i2")}
+BLOCK = 32
+PREAMBLE = struct.Struct("<qII")
+COUNT = struct.Struct("<I")
 #: nothing longer is read, whatever the header says
 LARGEST_PAYLOAD = 2**31 - 1
+
+
+class Difference(NamedTuple):
+    """What has changed since an earlier message of the same sender and phase.
+
+    The first numbers are sent as they are; of the others some have changed by so much. It takes no more memory than
+    its bytes until it is added to that message.
+    """
+
+    reference: int  # round of the earlier message
+    size: int
+    head: NDArray[Any]
+    places: NDArray[Any] | None  # of the numbers that have changed, after the head; None: all
+    values: NDArray[Any]
+
+    def added_to(self, earlier: NDArray[Any]) -> NDArray[Any]:
+        """The message itself."""
+        whole = np.array(earlier, dtype=np.float64)
+        whole[: len(self.head)] = self.head
+        rest = whole[len(self.head) :]
+        if self.places is None:
+            rest += self.values
+        else:
+            rest[self.places] += self.values
+        return whole
 
 
 class Frame(NamedTuple):
@@ -49,8 +83,9 @@ class Frame(NamedTuple):
     round: int
     quiet: int
     stop_at: int
-    payload: NDArray[Any]
+    payload: NDArray[Any]  # empty where there is a difference
     final: bool = False
+    difference: Difference | None = None
 
 
 class Malformed(ValueError):
@@ -59,7 +94,12 @@ class Malformed(ValueError):
 
 def pack(frame: Frame, dtype: int = FLOAT64) -> bytes:
     """A frame as bytes."""
-    body = np.ascontiguousarray(frame.payload, dtype=DTYPES[dtype]).view(np.uint8).data
+    body: Any
+    if dtype in DIFFERENCES:
+        assert frame.difference is not None
+        body = pack_difference(frame.difference, dtype)
+    else:
+        body = np.ascontiguousarray(frame.payload, dtype=DTYPES[dtype]).view(np.uint8).data
     head = HEADER.pack(
         MAGIC,
         VERSION,
@@ -88,11 +128,10 @@ def unpack(data: bytes) -> Frame:
         raise Malformed("magic")
     if version != VERSION:
         raise Malformed("version")
-    if kind not in (ROUND, VIEW) or dtype >= len(DTYPES) or flags > 1:
+    if kind not in (ROUND, VIEW) or dtype > SPARSE or flags > 1:
         raise Malformed("kind")
-    if length > LARGEST_PAYLOAD or length != len(data) - OVERHEAD:
-        raise Malformed("length")
-    if length % DTYPES[dtype].itemsize:
+    itemsize = 1 if dtype in DIFFERENCES else DTYPES[dtype].itemsize
+    if length > LARGEST_PAYLOAD or length != len(data) - OVERHEAD or length % itemsize:
         raise Malformed("length")
     (checksum,) = CHECKSUM.unpack_from(data, HEADER.size)
     body = memoryview(data)[OVERHEAD:]
@@ -100,13 +139,107 @@ def unpack(data: bytes) -> Frame:
         raise Malformed("checksum")
     if (kind == VIEW) != (dtype == INT64):
         raise Malformed("dtype")
-    payload = np.frombuffer(body, dtype=DTYPES[dtype])
-    if dtype != INT64:
+    difference = None
+    if dtype in DIFFERENCES:
+        difference, payload = unpack_difference(body, dtype), np.empty(0)
+    else:
+        payload = np.frombuffer(body, dtype=DTYPES[dtype])
+    if dtype in (FLOAT64, FLOAT32):
         payload = payload.astype(np.float64, copy=False)
         if not np.isfinite(payload).all():
             raise Malformed("not finite")
     fingerprint, sender, epoch, phase, number, quiet, stop_at = fields
     if number < 0 or quiet < 0 or stop_at < 0:
         raise Malformed("negative")
-    final = bool(flags)
-    return Frame(kind, fingerprint, sender, epoch, phase, number, quiet, stop_at, payload, final)
+    return Frame(
+        kind,
+        fingerprint,
+        sender,
+        epoch,
+        phase,
+        number,
+        quiet,
+        stop_at,
+        payload,
+        bool(flags),
+        difference,
+    )
+
+
+# -- differences ------------------------------------------------------------------------
+
+DIFFERENCES = {*INTEGERS, SPARSE}
+
+
+def quantized(values: NDArray[Any], dtype: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Units (float32) of blocks and whole multiples of them, nearest to ``values``."""
+    integer = INTEGERS[dtype]
+    most = np.iinfo(integer).max
+    n_blocks = -(-len(values) // BLOCK)
+    padded = np.zeros(n_blocks * BLOCK)
+    padded[: len(values)] = values
+    blocks = padded.reshape(n_blocks, BLOCK)
+    units = np.abs(blocks).max(axis=1, initial=0.0) / most
+    units = np.nextafter(units.astype("<f4"), np.float32(np.inf))  # rounded up: nothing overflows
+    whole = np.rint(blocks / units[:, None]).astype(integer)
+    return units, whole.ravel()[: len(values)]
+
+
+def from_quantized(units: NDArray[Any], whole: NDArray[Any]) -> NDArray[Any]:
+    """What the receiver of units and multiples makes of them."""
+    return np.repeat(units.astype(np.float64), BLOCK)[: len(whole)] * whole
+
+
+def pack_difference(difference: Difference, dtype: int) -> bytes:
+    """A difference as bytes."""
+    head = np.ascontiguousarray(difference.head, dtype="<f8")
+    parts = [PREAMBLE.pack(difference.reference, difference.size, len(head)), head.tobytes()]
+    if dtype == SPARSE:
+        assert difference.places is not None
+        parts += [COUNT.pack(len(difference.places)), difference.places.astype("<u4").tobytes()]
+        parts += [difference.values.astype("<f4").tobytes()]
+    else:
+        units, whole = quantized(difference.values, dtype)
+        parts += [units.astype("<f4").tobytes(), whole.tobytes()]
+    return b"".join(parts)
+
+
+def unpack_difference(body: memoryview, dtype: int) -> Difference:
+    """Inverse of ``pack_difference``; raises ``Malformed`` for anything else."""
+    if len(body) < PREAMBLE.size:
+        raise Malformed("difference")
+    reference, size, n_head = PREAMBLE.unpack_from(body)
+    rest = len(body) - PREAMBLE.size - 8 * n_head
+    n = size - n_head
+    if reference < 0 or n < 0 or rest < 0:
+        raise Malformed("difference")
+    head = np.frombuffer(body, dtype="<f8", count=n_head, offset=PREAMBLE.size)
+    at = PREAMBLE.size + 8 * n_head
+    places: NDArray[Any] | None = None
+    if dtype == SPARSE:
+        places, values = _sparse(body[at:], n)
+    else:
+        integer, n_blocks = INTEGERS[dtype], -(-n // BLOCK)
+        if rest != 4 * n_blocks + integer.itemsize * n:
+            raise Malformed("difference")
+        units = np.frombuffer(body, dtype="<f4", count=n_blocks, offset=at)
+        whole = np.frombuffer(body, dtype=integer, count=n, offset=at + 4 * n_blocks)
+        if not np.isfinite(units).all():
+            raise Malformed("not finite")
+        values = from_quantized(units, whole)
+    if not (np.isfinite(head).all() and np.isfinite(values).all()):
+        raise Malformed("not finite")
+    return Difference(reference, size, head, places, values)
+
+
+def _sparse(body: memoryview, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    if len(body) < COUNT.size:
+        raise Malformed("difference")
+    (count,) = COUNT.unpack_from(body)
+    if count > n or len(body) != COUNT.size + 8 * count:
+        raise Malformed("difference")
+    places = np.frombuffer(body, dtype="<u4", count=count, offset=COUNT.size).astype(np.int64)
+    values = np.frombuffer(body, dtype="<f4", count=count, offset=COUNT.size + 4 * count)
+    if count and (places[-1] >= n or (np.diff(places) <= 0).any()):
+        raise Malformed("difference")
+    return places, values.astype(np.float64)

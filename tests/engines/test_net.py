@@ -19,7 +19,7 @@ from dmfvi.engines.net import NetworkNode
 from dmfvi.engines.transport import Identity, ZenohTransport, check_loopback
 from dmfvi.keys import init_authority, issue
 from dmfvi.membership import Entry, View
-from dmfvi.wire import INT64, ROUND, VIEW, Frame, pack
+from dmfvi.wire import DIFFERENCE8, INT64, ROUND, SPARSE, VIEW, Difference, Frame, pack
 from node_cases import CASES, N_NODES, apart
 from processes import Processes, free_ports, running
 from test_wire import mutated
@@ -174,6 +174,14 @@ def test_a_neighbour_with_the_right_epoch_cannot_crash_or_fill_a_node() -> None:
         attacker.send(pack(base._replace(**fields)))
         node.listen(0.0)
 
+    def send_difference(code: int, **fields) -> None:
+        change = Difference(3, 8, np.empty(0), None, np.ones(8))
+        frame = Frame(ROUND, b"m" * 16, 1, node.epoch, 0, 4, 0, 9, np.empty(0))
+        attacker.send(pack(frame._replace(difference=change._replace(**fields)), code))
+        node.listen(0.0)
+
+    send_difference(DIFFERENCE8)  # of a message that this node has not seen
+    send_difference(SPARSE, size=2**31, places=np.array([2**30]), values=np.ones(1))
     send(payload=np.ones(5))
     send(payload=np.full(8, 1e308))
     send(round=2**62)
@@ -194,6 +202,13 @@ def test_a_neighbour_with_the_right_epoch_cannot_crash_or_fill_a_node() -> None:
     assert {"size", "payload", "round", "phase", "view"} <= set(node.counts.refused)
     send()
     assert (1, 0) in node.mail  # a good frame still comes through
+    send_difference(DIFFERENCE8, size=7, values=np.ones(7))
+    send_difference(SPARSE, size=2**31, places=np.array([2**30]), values=np.ones(1))
+    send_difference(DIFFERENCE8, values=np.full(8, 1e38))
+    send_difference(DIFFERENCE8)
+    assert set(node.mail[1, 0]) == {3, 4}
+    np.testing.assert_allclose(node.mail[1, 0][4].payload, 2.0, rtol=1e-2)
+    assert node.counts.refused["no reference"] == 2
 
 
 @pytest.mark.parametrize(
@@ -214,6 +229,10 @@ def test_a_neighbour_with_the_right_epoch_cannot_crash_or_fill_a_node() -> None:
             '[node]\nid = 0\nlisten = "127.0.0.1:7000"\ndata = "a.npy"\n[timing]\npatience = "x"',
             "patience in .timing. must be int or float",
         ),
+        (
+            '[node]\nid = 0\nlisten = "127.0.0.1:7000"\ndata = "a.npy"\ncompression = "zip"',
+            "compression in .node. must be one of",
+        ),
         ("[node\n", "not a TOML file"),
     ],
 )
@@ -225,3 +244,22 @@ def test_bad_configurations_are_named(tmp_path: Path, text: str, message: str) -
     with pytest.raises(ValueError, match=message) as caught:
         read_config(file, insecure="tls" not in message)
     assert "node.toml" in str(caught.value)
+
+
+def test_who_has_finished_and_gone_is_told_from_who_has_only_gone() -> None:
+    bus = Bus()
+    node = NetworkNode(0, (1,), BusTransport(bus, 0, (1,)), b"m" * 16, version=5)
+    node.view = View(0, {0: Entry(5, (1,)), 1: Entry(3, (0,))})
+    node.begin()
+    epoch, members = node.epoch, node.members
+    assert members == (0, 1)
+    assert not node.all_finished
+    node.view = View(0, {0: Entry(6, ()), 1: Entry(3, (0,))})  # 1 is silent
+    assert node.left_behind_by(epoch, members) == []
+    node.view = View(
+        0, {0: Entry(6, ()), 1: Entry(3, (0,), 1, epoch)}
+    )  # and had said that it is done
+    assert node.left_behind_by(epoch, members) == [1]
+    assert not node.all_finished
+    node.view = node.view.finished(epoch)
+    assert node.all_finished

@@ -72,6 +72,10 @@ class ConsensusRule(ABC):
     collective: ClassVar[bool] = False
     #: keeps its promise when messages are lost or late
     tolerates_loss: ClassVar[bool] = False
+    #: later messages make up for what earlier ones have left out
+    forgives: ClassVar[bool] = False
+    #: numbers at the beginning of a payload that are counts and levels, not sums: they must arrive as they are
+    header: ClassVar[int] = 0
 
     @abstractmethod
     def start(self, place: Place, target: FloatArray) -> Any:
@@ -88,6 +92,10 @@ class ConsensusRule(ABC):
     @abstractmethod
     def payload(self, state: Any) -> FloatArray:
         """What to send to every neighbour after this round."""
+
+    def sent(self, state: Any, payload: FloatArray) -> Any:
+        """After the newest message went out coarser than it is, as ``payload``: what the neighbours go by."""
+        return state
 
     def farewell(self, state: Any) -> FloatArray:
         """The payload of a node's last message: enough for one that comes too late to agree."""

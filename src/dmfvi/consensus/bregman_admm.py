@@ -170,6 +170,8 @@ class BregmanADMM(ConsensusRule):
 
     name = "bregman-admm"
     tolerates_loss = True
+    forgives = True
+    header = HEADER
 
     def __init__(
         self,
@@ -228,6 +230,12 @@ class BregmanADMM(ConsensusRule):
 
     def payload(self, state: AdmmState) -> FloatArray:
         return _said(state, with_belief=not state.steady)
+
+    def sent(self, state: AdmmState, payload: FloatArray) -> AdmmState:
+        # both ends of an edge must go by the same sums, or the duals no longer add up to zero; what the
+        # message lacks stays in the total and is said later
+        told = payload[HEADER : HEADER + state.target.size]
+        return state._replace(history={**state.history, state.round: told})
 
     def farewell(self, state: AdmmState) -> FloatArray:
         return _said(state, with_belief=True)

@@ -16,14 +16,16 @@ from typing import Any
 import numpy as np
 
 from dmfvi.checkpoint import Journal
+from dmfvi.compression import SHARE, SHRINKING, Compressor, References
 from dmfvi.consensus.base import Place
 from dmfvi.engines.base import Observer, Run, record_round
 from dmfvi.engines.links import Links
 from dmfvi.engines.transport import Transport
+from dmfvi.families.base import FloatArray
 from dmfvi.membership import View, read_entries
 from dmfvi.network import Network
 from dmfvi.node import NO_STOP, Job, Message, NodeState, message_of, start_node, step_node
-from dmfvi.wire import FLOAT32, FLOAT64, INT64, ROUND, VIEW, Frame, Malformed, pack, unpack
+from dmfvi.wire import INT64, ROUND, VIEW, Frame, Malformed, pack, unpack
 
 #: a view is sent at least this often, in seconds: it is also the sign of life
 HEARTBEAT = 0.5
@@ -43,8 +45,6 @@ LARGEST_NUMBER = 1e100
 AHEAD = 8
 #: absorbing the same statistics again, until the belief stands still
 SETTLING_STEPS, SETTLED = 200, 1e-10
-#: single precision serves while nodes disagree by more than this
-SINGLE_ABOVE = 1e-3
 
 
 class MembershipChanged(Exception):
@@ -82,7 +82,7 @@ class NetworkNode:
         fingerprint: bytes,
         version: int,
         timing: Timing | None = None,
-        single: bool = False,
+        compression: str = "none",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.node = node
@@ -90,7 +90,8 @@ class NetworkNode:
         self.transport = transport
         self.fingerprint = fingerprint
         self.timing = timing or Timing()
-        self.single = single
+        self.compressor = Compressor(compression)
+        self.references = References()
         self.clock = clock
         self.view = View.first(node, version)
         self.counts = Counts()
@@ -119,12 +120,10 @@ class NetworkNode:
         frame = Frame(VIEW, self.fingerprint, self.node, 0, 0, 0, 0, 0, self.view.pack())
         self.say(pack(frame, INT64))
 
-    def frame_of(self, message: Message, disagreement: float, final: bool = False) -> bytes:
-        """A round's message as bytes; in single precision while that is precise enough.
-
-        Sums are cumulative and a frame supersedes all earlier ones, so what rounding did is gone with the first
-        frame in double precision.
-        """
+    def frame_of(
+        self, message: Message, allowed: float = 0.0, head: int = 0, final: bool = False
+    ) -> tuple[bytes, FloatArray]:
+        """A round's message as bytes, with an error of at most ``allowed``, and its payload as it arrives."""
         frame = Frame(
             ROUND,
             self.fingerprint,
@@ -137,8 +136,8 @@ class NetworkNode:
             message.payload,
             final,
         )
-        short = self.single and disagreement > SINGLE_ABOVE and message.stop_at == NO_STOP
-        return pack(frame, FLOAT32 if short else FLOAT64)
+        coarse = message.stop_at == NO_STOP and not final
+        return self.compressor.pack(frame, allowed if coarse else 0.0, head)
 
     # -- in -----------------------------------------------------------------------------
 
@@ -177,9 +176,10 @@ class NetworkNode:
             raise Malformed("phase")
         if frame.round > self.round + ROUNDS_AHEAD:
             raise Malformed("round")
+        known = self.sizes.get(frame.phase)
+        frame = self.references.whole(frame, known)
         if frame.payload.size > LARGEST_MESSAGE or not _sober(frame):
             raise Malformed("payload")
-        known = self.sizes.get(frame.phase)
         if known is not None and frame.payload.size not in known:
             raise Malformed("size")
         self.counts.received += 1
@@ -260,6 +260,7 @@ class NetworkNode:
         self.members = self.view.component
         self.phase = 0
         self.mail.clear()
+        self.references.clear()
         self.finals.clear()
         self.helped_at.clear()
         self.sizes.clear()
@@ -276,7 +277,7 @@ class NetworkNode:
         deadline = self.clock() + self.timing.linger
         while (self.view.lost or not self.view.all_done) and self.clock() < deadline:
             self.listen(0.1)
-            if self.all_finished and not set(self.view.component) - set(self.members):
+            if self.all_finished and set(self.view.component) < set(self.members):
                 break  # who is silent now has gone home
             self.check_epoch()
         for _ in range(3):  # who has not heard yet that all are done
@@ -336,7 +337,10 @@ class NetworkEngine:
         disagreement = np.inf
         while not state.done and len(run.history) < max_rounds:
             message = message_of(job, state)
-            data = node.frame_of(message, disagreement)
+            allowed = self._allowed(job, state, disagreement)
+            data, arriving = node.frame_of(message, allowed, job.rule.header)
+            if arriving is not message.payload:
+                state = state._replace(rule=job.rule.sent(state.rule, arriving))
             node.round = max(node.round, message.round)
             node.sizes[phase] = _sizes(job, state)
             inbox = self._exchange(state, data, {ids[j]: j for j in place.neighbours})
@@ -356,7 +360,7 @@ class NetworkEngine:
         run.converged = state.done
         last = message_of(job, state)
         last = replace(last, payload=job.rule.farewell(state.rule))
-        final = node.frame_of(last, 0.0, final=True)
+        final, _ = node.frame_of(last, final=True)
         node.finals[phase] = final
         node.say(final)
         node.phase += 1
@@ -364,6 +368,14 @@ class NetworkEngine:
             kept = (state.belief, np.frombuffer(final, dtype=np.uint8), run.history[-1])
             self.journal.finish(phase, kept)
         return run
+
+    @staticmethod
+    def _allowed(job: Job, state: NodeState, disagreement: float) -> float:
+        """The error that a message may have: a small part of what the nodes still disagree by."""
+        if not job.rule.forgives:
+            return 0.0
+        size = float(np.linalg.norm(job.rule.estimate(state.rule)))
+        return SHARE * SHRINKING**state.rule.round * min(disagreement, 1.0) * size
 
     def _start(self, job: Job, phase: int, place: Place, shard: Any, belief: Any) -> NodeState:
         if self.journal is not None and self.journal.rounds(phase):
@@ -382,7 +394,7 @@ class NetworkEngine:
                     agreed = job.rule.told(frame.payload, like) if frame.final else None
                     if agreed is not None:
                         return _absorbed(job, state, agreed)
-            self.node.say(self.node.frame_of(message_of(job, state), 0.0))  # ask for it
+            self.node.say(self.node.frame_of(message_of(job, state))[0])  # ask for it
             self.node.listen(HELP_AGAIN)
             self.node.check_epoch()
         return state
@@ -405,7 +417,9 @@ class NetworkEngine:
                 repeated = True
             node.listen(0.05 if waited > 0.05 else 0.01)
             node.check_epoch()
-        node.counts.waited += bool(missing)
+        if missing:
+            node.counts.waited += 1
+            node.compressor.missed()
         return self._inbox(state.rule.round, indices)
 
     def _has(self, peer: int, number: int) -> bool:
