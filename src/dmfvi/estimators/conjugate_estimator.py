@@ -22,6 +22,7 @@ from dmfvi.estimators.validation import (
     is_shard_list,
     split_evenly,
     unmasked,
+    warn_of_empty_samples,
 )
 from dmfvi.families.base import FloatArray
 from dmfvi.inference import Inference, Session, warn_unless_converged
@@ -103,14 +104,21 @@ class ConjugateEstimator(BaseEstimator):
                         f"shard {i} contains NaN: {type(self).__name__} needs complete rows, impute first"
                     )
             validate_data(self, X[0], ensure_all_finite=finite, dtype=np.float64, reset=reset)
-            if self.network is None:
-                return [np.concatenate(shards)]
-            check_one_shard_per_node(shards, network)
-            return shards
-        data = validate_data(
-            self, unmasked(X), ensure_all_finite=finite, dtype=np.float64, reset=reset
+            if self.network is not None:
+                check_one_shard_per_node(shards, network)
+        else:
+            shards = [
+                validate_data(
+                    self, unmasked(X), ensure_all_finite=finite, dtype=np.float64, reset=reset
+                )
+            ]
+        if reset and allow_nan:
+            warn_of_empty_samples(shards, stacklevel=4)
+        if self.network is None:
+            return [np.concatenate(shards)]
+        return (
+            shards if is_shard_list(X) else split_evenly(shards[0], network, allow_empty=not reset)
         )
-        return split_evenly(data, network, allow_empty=not reset)
 
     def _checked_rows(self, X: Any, allow_nan: bool = True) -> FloatArray:
         """One validated array for predictions; a list of shards is stacked."""

@@ -11,8 +11,11 @@ import numpy as np
 from dmfvi.agreement import Meeting
 from dmfvi.consensus import ConsensusRule, MomentsADMM
 from dmfvi.engines.base import Engine, Observer, RoundRecord, Run
+from dmfvi.engines.local import LocalEngine
 from dmfvi.families.base import FloatArray
+from dmfvi.models.base import Model
 from dmfvi.models.pca import BayesianPcaModel
+from dmfvi.models.pca_acceleration import AcceleratedPcaModel, without_memory
 from dmfvi.models.pca_belief import PcaBelief, PcaPrior
 from dmfvi.models.pca_factorised import FactorisedPcaModel
 from dmfvi.models.pca_posterior import PcaPosterior
@@ -53,6 +56,7 @@ class PcaSettings:
     replicated: bool = False
     tol: float = 1e-6
     max_rounds: int = 5000
+    acceleration: bool = True  # where it can be: see ``_extrapolates``
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,10 @@ def _run(
     observer: PosteriorObserver | None,
 ) -> PcaFit:
     prepared = [make_shard(task.units.apply(data), settings.fit_mean) for data in task.shards]
-    job = Job(task.model, rule, tol=settings.tol, replicated=settings.replicated)
+    model: Model = task.model
+    if _extrapolates(task.model, rule, engine, settings):
+        model = AcceleratedPcaModel(task.model)
+    job = Job(model, rule, tol=settings.tol, replicated=settings.replicated)
     sort = task.model.prior.component_location is None
 
     def posteriors(beliefs: list[Any]) -> list[PcaPosterior]:
@@ -185,6 +192,7 @@ def _run(
     if observer is not None:
         watch = lambda record, beliefs: observer(record, lambda: posteriors(beliefs))  # noqa: E731
     run = engine.run(job, network, prepared, task.beliefs, settings.max_rounds, watch)
+    run.beliefs = [without_memory(belief) for belief in run.beliefs]
     return PcaFit(
         posteriors(run.beliefs),
         run,
@@ -193,6 +201,23 @@ def _run(
         task.log_scale_term,
         task.model,
         task.units,
+    )
+
+
+def _extrapolates(
+    model: BayesianPcaModel, rule: ConsensusRule, engine: Engine, settings: PcaSettings
+) -> bool:
+    """Only where all nodes hold the same sums to the last bit, and the belief follows from them alone.
+
+    Nodes that agree to rounding only would extrapolate differently: the combination's weights are ill-conditioned.
+    """
+    return (
+        settings.acceleration
+        and type(model) is BayesianPcaModel
+        and model.noise == "shared"
+        and not settings.replicated
+        and isinstance(engine, LocalEngine)
+        and rule.collective
     )
 
 
