@@ -325,17 +325,13 @@ def staircase(seed: int, n: int = 60, d: int = 80, overlap: float = 0.22) -> np.
 def test_extrapolated_sweeps_have_the_same_fixed_point(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Far fewer sweeps, the bound never falls, and nodes with the same sums decide alike."""
+    """Far fewer sweeps where features are seen for a while only, and the bound never falls."""
     data = staircase(seed)
     fast = BayesianPCA(3, random_state=0).fit(data)
-    shared = BayesianPCA(3, network=Network.ring(3), consensus="all-reduce", random_state=0).fit(
-        data
-    )
     monkeypatch.setattr(pca_fit, "_extrapolates", lambda *_: False)
     plain = BayesianPCA(3, random_state=0, tol=1e-9).fit(data)
     usual = BayesianPCA(3, random_state=0).fit(data)
     assert fast.n_rounds_ < 0.6 * usual.n_rounds_
     assert fast.posterior_.distance(plain.posterior_) < 1e-6
-    assert max(q.distance(plain.posterior_) for q in shared.node_posteriors_) < 1e-6
     bounds = fast.history_["objective"]
     assert np.diff(bounds).min() >= -1e-10 * abs(bounds[-1])

@@ -11,7 +11,6 @@ import numpy as np
 from dmfvi.agreement import Meeting
 from dmfvi.consensus import ConsensusRule, MomentsADMM
 from dmfvi.engines.base import Engine, Observer, RoundRecord, Run
-from dmfvi.engines.local import LocalEngine
 from dmfvi.families.base import FloatArray
 from dmfvi.models.base import Model
 from dmfvi.models.pca import BayesianPcaModel
@@ -56,7 +55,6 @@ class PcaSettings:
     replicated: bool = False
     tol: float = 1e-6
     max_rounds: int = 5000
-    acceleration: bool = True  # where it can be: see ``_extrapolates``
 
 
 @dataclass(frozen=True)
@@ -179,7 +177,7 @@ def _run(
 ) -> PcaFit:
     prepared = [make_shard(task.units.apply(data), settings.fit_mean) for data in task.shards]
     model: Model = task.model
-    if _extrapolates(task.model, rule, engine, settings):
+    if _extrapolates(task.model, network, settings):
         model = AcceleratedPcaModel(task.model)
     job = Job(model, rule, tol=settings.tol, replicated=settings.replicated)
     sort = task.model.prior.component_location is None
@@ -204,21 +202,13 @@ def _run(
     )
 
 
-def _extrapolates(
-    model: BayesianPcaModel, rule: ConsensusRule, engine: Engine, settings: PcaSettings
-) -> bool:
-    """Only where all nodes hold the same sums to the last bit, and the belief follows from them alone.
+def _extrapolates(model: BayesianPcaModel, network: Network, settings: PcaSettings) -> bool:
+    """Only on one node, where the belief follows from the sums alone.
 
     Nodes that agree to rounding only would extrapolate differently: the combination's weights are ill-conditioned.
     """
-    return (
-        settings.acceleration
-        and type(model) is BayesianPcaModel
-        and model.noise == "shared"
-        and not settings.replicated
-        and isinstance(engine, LocalEngine)
-        and rule.collective
-    )
+    alone = network.n_nodes == 1 and not settings.replicated
+    return alone and type(model) is BayesianPcaModel and model.noise == "shared"
 
 
 def agree_on_start(

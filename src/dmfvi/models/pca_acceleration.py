@@ -1,13 +1,11 @@
-"""Sweeps of Bayesian PCA, extrapolated (Anderson 1965, Walker & Ni 2011).
+"""Sweeps of Bayesian PCA on one node, extrapolated.
 
-    x_t: the agreed statistics that made a belief        g(x_t): the statistics that all shards make of that belief
+    x_t: the statistics that made a belief        g(x_t): the statistics that the data make of that belief
 
-The belief after g(x_t) is the plain sweep's. The combination of images whose residuals g - x cancel best makes another; it is
-tried, and the bound, known one sweep later, decides: if it has fallen, the plain sweep's belief, which cannot be
-worse, takes its place. Where g(x) = x both are the same, so the fixed point is that of plain sweeps. What is missing in a pattern
-(tracks that end, tests that only some take) makes plain sweeps creep; there it saves most.
-
-All is computed from agreed statistics: nodes that hold the same to the last bit (pooled, all-reduce) decide alike.
+The belief after g(x_t) is the plain sweep's; the combined images make another, which is tried. The bound, known one sweep later,
+decides: if it has fallen, the plain sweep's belief, which cannot be worse, takes its place. The fixed point is that of
+plain sweeps. What is missing in a pattern (tracks that end, tests that only some take) makes plain sweeps creep; there it
+saves most. Several nodes would have to hold the same statistics to the last bit in order to extrapolate alike.
 """
 
 from __future__ import annotations
@@ -18,18 +16,17 @@ import numpy as np
 
 from dmfvi.families.base import FloatArray
 from dmfvi.models.base import Absorbed, Model
+from dmfvi.models.extrapolation import (
+    CALM_ENOUGH,
+    MEMORY,
+    combined,
+    has_fallen,
+    one_over_norm,
+)
 from dmfvi.models.pca import BayesianPcaModel
 from dmfvi.models.pca_belief import PcaBelief
 from dmfvi.models.pca_statistics import PcaStatistics
 
-#: sweeps that an extrapolation looks back on
-MEMORY = 8
-#: extrapolation begins when a plain sweep changes the belief by less than this part
-CALM_ENOUGH = 0.1
-#: directions weaker than this part of the strongest are not extrapolated along
-WEAKEST_DIRECTION = 1e-6
-#: rounding of a bound, relative: a fall by less is none
-BOUND_ROUNDING = 1e-11
 #: extrapolated sweeps shrink fast, plain ones need not: their last change counts so many times
 CAUTION = 10.0
 
@@ -58,10 +55,10 @@ class AcceleratedPcaModel(Model):
         if not np.isfinite(total).all():
             return Absorbed(belief, True)
         objective = float(total[-1]) + belief.global_bound
-        fallen = objective < before.objective - BOUND_ROUNDING * abs(before.objective)
-        if before.plain is not None and fallen:
-            back = replace(with_memory(before.plain), objective=before.objective)
+        if before.plain is not None and has_fallen(objective, before.objective):
+            back = replace(before.plain, objective=before.objective)
             return Absorbed(_remembering(back, before), False)
+        belief = without_memory(belief)
         swept = self.model.absorb(total, own, belief)
         if swept.limited or belief.total is None or belief.held:
             return swept
@@ -73,13 +70,11 @@ class AcceleratedPcaModel(Model):
         )
         if memory.residual < CALM_ENOUGH and len(memory.points) > 1:
             candidate = self._extrapolated(memory)
-            if candidate is not None:
-                tried = self.model.absorb(candidate, own, belief)
-                if not tried.limited:
-                    further = replace(with_memory(tried.belief), plain=swept.belief)
-                    further = replace(further, objective=objective)
-                    return Absorbed(_remembering(further, memory), False)
-        return Absorbed(_remembering(with_memory(swept.belief), memory), False)
+            tried = None if candidate is None else self._tried(candidate, own, belief)
+            if tried is not None:
+                further = replace(tried, objective=objective)
+                return Absorbed(_remembering(further, memory, swept.belief), False)
+        return Absorbed(_remembering(swept.belief, memory), False)
 
     def change(self, new: PcaBelief, old: PcaBelief) -> float:
         """By this step, or by the plain sweep before it."""
@@ -91,22 +86,25 @@ class AcceleratedPcaModel(Model):
     def objective(self, belief: PcaBelief) -> float:
         return belief.objective
 
+    def _tried(self, total: FloatArray, own: FloatArray, belief: PcaBelief) -> PcaBelief | None:
+        """The belief that extrapolated statistics make, if they make one."""
+        with np.errstate(all="ignore"):  # far out, rounding may leave no proper belief
+            made = self.model.absorb(total, own, belief)
+        new: PcaBelief = made.belief
+        usable = np.isfinite(new.global_bound) and bool(np.all(new.hyper.in_domain()))
+        return None if made.limited or not usable else new
+
     def _extrapolated(self, memory: AcceleratedBelief) -> FloatArray | None:
         """The combination of images whose residual is smallest; None where no belief follows from it."""
-        latest = memory.images[-1]
-        weight = self._weights(latest)
-        residuals = [weight * (g - x) for x, g in zip(memory.points, memory.images, strict=True)]
-        differences = np.stack([residuals[-1] - r for r in residuals[:-1]], axis=1)
-        share = np.linalg.lstsq(differences, residuals[-1], rcond=WEAKEST_DIRECTION)[0]
-        moves = np.stack([latest - g for g in memory.images[:-1]], axis=1)
-        candidate: FloatArray = latest - moves @ share
+        weight = self._weights(memory.images[-1])
+        candidate = combined(memory.points, memory.images, weight)
         return candidate if self.model._proper(candidate, memory) else None
 
     def _weights(self, total: FloatArray) -> FloatArray:
         """One over each block's size, so that a block of large numbers does not drown the others."""
         s = PcaStatistics.unpack(total, self.model.layout)
         rows, linear, latent, residual = (
-            np.full_like(block, 1.0 / max(float(np.linalg.norm(block)), np.finfo(float).tiny))
+            np.full_like(block, one_over_norm(block))
             for block in (s.rows, s.linear, s.latent, np.array(s.half_residual))
         )
         weights = PcaStatistics(rows, linear, latent, 0.0, float(residual), 0.0, 0.0)
@@ -125,5 +123,13 @@ def without_memory(belief: PcaBelief) -> PcaBelief:
     return PcaBelief(**{f.name: getattr(belief, f.name) for f in fields(PcaBelief)})
 
 
-def _remembering(belief: AcceleratedBelief, memory: AcceleratedBelief) -> AcceleratedBelief:
-    return replace(belief, points=memory.points, images=memory.images, residual=memory.residual)
+def _remembering(
+    belief: PcaBelief, memory: AcceleratedBelief, plain: PcaBelief | None = None
+) -> AcceleratedBelief:
+    return replace(
+        with_memory(belief),
+        plain=plain,
+        points=memory.points,
+        images=memory.images,
+        residual=memory.residual,
+    )
