@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+
+
+def plain(value: Any) -> Any:
+    """A NumPy scalar as Python's own, so that messages say 0 and not np.int64(0)."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def relative_norm(difference: FloatArray, reference: FloatArray) -> float:

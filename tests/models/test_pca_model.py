@@ -8,6 +8,7 @@ from scipy import stats
 
 from dmfvi import BayesianPCA, GammaPrior, Network, PcaPrior
 from dmfvi.datasets import make_low_rank, mask_at_random
+from dmfvi.estimators import pca_fit
 from dmfvi.models.pca import BayesianPcaModel
 from dmfvi.models.pca_belief import PcaBelief
 from dmfvi.models.pca_factorised import FactorisedPcaModel
@@ -310,3 +311,27 @@ def test_weak_starts_keep_their_columns() -> None:
         for init in ("spectral", "random")
     ]
     assert bounds[0] == pytest.approx(bounds[1], rel=1e-7)
+
+
+def staircase(seed: int, n: int = 60, d: int = 80, overlap: float = 0.22) -> np.ndarray:
+    """Rank 3; each feature is seen for a while only, as points are by a moving camera."""
+    rng = np.random.default_rng(seed)
+    data = rng.normal(size=(n, 3)) @ rng.normal(size=(3, d)) + 0.1 * rng.normal(size=(n, d))
+    seen = np.abs(np.arange(n)[:, None] - np.arange(d) / d * n) < overlap * n
+    return np.where(seen, data, np.nan)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_extrapolated_sweeps_have_the_same_fixed_point(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Far fewer sweeps where features are seen for a while only, and the bound never falls."""
+    data = staircase(seed)
+    fast = BayesianPCA(3, random_state=0).fit(data)
+    monkeypatch.setattr(pca_fit, "_extrapolates", lambda *_: False)
+    plain = BayesianPCA(3, random_state=0, tol=1e-9).fit(data)
+    usual = BayesianPCA(3, random_state=0).fit(data)
+    assert fast.n_rounds_ < 0.6 * usual.n_rounds_
+    assert fast.posterior_.distance(plain.posterior_) < 1e-6
+    bounds = fast.history_["objective"]
+    assert np.diff(bounds).min() >= -1e-10 * abs(bounds[-1])

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmfvi._numeric import plain
 from dmfvi.datasets.tables import Table, read_table
 from dmfvi.families.base import FloatArray
 
@@ -174,7 +175,7 @@ def _from_observations(table: Table, file: Path) -> FloatArray:
         )
         if len(wrong):
             raise ValueError(
-                f"{file}, observation {wrong[0] + 1}: {name} is {values[wrong[0]]!r}, "
+                f"{file}, observation {wrong[0] + 1}: {name} is {plain(values[wrong[0]])!r}, "
                 "expected a whole number of at least 0"
             )
     frames, rows = np.unique(frame, return_inverse=True)

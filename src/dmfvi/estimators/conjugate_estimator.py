@@ -23,6 +23,7 @@ from dmfvi.estimators.validation import (
     is_shard_list,
     split_evenly,
     unmasked,
+    warn_of_empty_samples,
 )
 from dmfvi.families.base import FloatArray
 from dmfvi.inference import Inference, Session, warn_unless_converged
@@ -107,16 +108,21 @@ class ConjugateEstimator(BaseEstimator):
                         f"shard {i} contains NaN: {type(self).__name__} needs complete rows, impute first"
                     )
             validate_data(self, X[0], ensure_all_finite=finite, dtype=np.float64, reset=reset)
-            if self.network is None:
-                return [np.concatenate(shards)]
-            check_one_shard_per_node(shards, session.network)
+            if self.network is not None:
+                check_one_shard_per_node(shards, session.network)
+        else:
+            shards = [
+                validate_data(
+                    self, unmasked(X), ensure_all_finite=finite, dtype=np.float64, reset=reset
+                )
+            ]
+        if reset and allow_nan:
+            warn_of_empty_samples(shards, stacklevel=4)
+        if self.network is None:
+            return [np.concatenate(shards)]
+        if is_shard_list(X) or not session.whole:
             return shards
-        data = validate_data(
-            self, unmasked(X), ensure_all_finite=finite, dtype=np.float64, reset=reset
-        )
-        if not session.whole:
-            return [np.asarray(data)]
-        return split_evenly(data, session.network, allow_empty=not reset)
+        return split_evenly(shards[0], session.network, allow_empty=not reset)
 
     def _checked_rows(self, X: Any, allow_nan: bool = True) -> FloatArray:
         """One validated array for predictions; a list of shards is stacked."""

@@ -12,7 +12,9 @@ from dmfvi.agreement import Meeting
 from dmfvi.consensus import ConsensusRule, MomentsADMM
 from dmfvi.engines.base import Engine, Observer, RoundRecord, Run
 from dmfvi.families.base import FloatArray
+from dmfvi.models.base import Model
 from dmfvi.models.pca import BayesianPcaModel
+from dmfvi.models.pca_acceleration import AcceleratedPcaModel, without_memory
 from dmfvi.models.pca_belief import PcaBelief, PcaPrior
 from dmfvi.models.pca_factorised import FactorisedPcaModel
 from dmfvi.models.pca_posterior import PcaPosterior
@@ -174,7 +176,10 @@ def _run(
     observer: PosteriorObserver | None,
 ) -> PcaFit:
     prepared = [make_shard(task.units.apply(data), settings.fit_mean) for data in task.shards]
-    job = Job(task.model, rule, tol=settings.tol, replicated=settings.replicated)
+    model: Model = task.model
+    if _extrapolates(task.model, network, settings):
+        model = AcceleratedPcaModel(task.model)
+    job = Job(model, rule, tol=settings.tol, replicated=settings.replicated)
     sort = task.model.prior.component_location is None
 
     def posteriors(beliefs: list[Any]) -> list[PcaPosterior]:
@@ -185,6 +190,7 @@ def _run(
     if observer is not None:
         watch = lambda record, beliefs: observer(record, lambda: posteriors(beliefs))  # noqa: E731
     run = engine.run(job, network, prepared, task.beliefs, settings.max_rounds, watch)
+    run.beliefs = [without_memory(belief) for belief in run.beliefs]
     return PcaFit(
         posteriors(run.beliefs),
         run,
@@ -194,6 +200,15 @@ def _run(
         task.model,
         task.units,
     )
+
+
+def _extrapolates(model: BayesianPcaModel, network: Network, settings: PcaSettings) -> bool:
+    """Only on one node, where the belief follows from the sums alone.
+
+    Nodes that agree to rounding only would extrapolate differently: the combination's weights are ill-conditioned.
+    """
+    alone = network.n_nodes == 1 and not settings.replicated
+    return alone and type(model) is BayesianPcaModel and model.noise == "shared"
 
 
 def agree_on_start(

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from dmfvi._numeric import FloatArray
+from dmfvi._numeric import FloatArray, plain
 from dmfvi.estimators.rating_validation import Evaluation, evaluate
 from dmfvi.estimators.validation import check_choice, check_whole
 from dmfvi.families.base import unpack_symmetric
@@ -240,7 +240,7 @@ class RatingPredictor(BaseEstimator):
         row = int(self._users.rows([user])[0])
         if row == UNKNOWN:
             warnings.warn(
-                f"user {user!r} is unknown: recommendations are those for a typical user",
+                f"user {plain(user)!r} is unknown: recommendations are those for a typical user",
                 UserWarning,
                 stacklevel=3,
             )

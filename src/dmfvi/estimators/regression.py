@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from dmfvi._numeric import inverse, symmetrize
+from dmfvi._numeric import inverse, plain, symmetrize
 from dmfvi.consensus import ConsensusRule
 from dmfvi.engines.base import Engine
 from dmfvi.engines.links import Links
@@ -318,7 +318,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Regression):
         self.classes_ = self._known_classes(labels, session)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"y has one class only, {self.classes_[0]!r}: a classifier needs two or more over all nodes"
+                f"y has one class only, {plain(self.classes_[0])!r}: a classifier needs two or more over all nodes"
             )
         self._units = session.agree(agree_on_units, [x for x, _ in pairs])[0]
         one_hot = self.classes_[1:] if len(self.classes_) == 2 else self.classes_

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_array
 
+from dmfvi._numeric import plain
 from dmfvi.families.base import FloatArray
 from dmfvi.network import Network
 
@@ -97,13 +98,7 @@ def check_observed(shards: Sequence[FloatArray], names: Sequence[str] | None) ->
             f"nobody has observed feature {shown}: drop it, it is missing in every sample of every node"
             + (f" ({len(unseen)} such features)" if len(unseen) > 5 else "")
         )
-    empty = sum(int((~np.isfinite(shard).any(1)).sum()) for shard in shards)
-    if empty:
-        warnings.warn(
-            f"samples without any observed entry: {empty}; they say nothing and count for nothing",
-            UserWarning,
-            stacklevel=3,
-        )
+    warn_of_empty_samples(shards, stacklevel=4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a node may not see a feature at all
         low = np.nanmin([np.nanmin(shard, axis=0) for shard in shards], axis=0)
@@ -118,10 +113,21 @@ def check_observed(shards: Sequence[FloatArray], names: Sequence[str] | None) ->
         )
 
 
+def warn_of_empty_samples(shards: Sequence[FloatArray], stacklevel: int = 3) -> None:
+    """Rows that are missing altogether are allowed, but rarely meant."""
+    empty = sum(int((~np.isfinite(shard).any(1)).sum()) for shard in shards)
+    if empty:
+        warnings.warn(
+            f"samples without any observed entry: {empty}; they say nothing and count for nothing",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+
+
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     """A parameter that must be one of a few words."""
     if value not in choices:
-        raise ValueError(f"{name} must be one of {list(choices)}, received {value!r}")
+        raise ValueError(f"{name} must be one of {list(choices)}, received {plain(value)!r}")
 
 
 def check_n_components(n_components: Any, n_features: int) -> None:
@@ -138,13 +144,15 @@ def check_whole(name: str, value: Any, least: int) -> None:
     """A parameter that must be a whole number of at least ``least``."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, received {value!r}")
+        raise ValueError(
+            f"{name} must be a whole number of at least {least}, received {plain(value)!r}"
+        )
 
 
 def check_positive(name: str, value: Any) -> None:
     """A parameter that must be a positive number."""
     if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
-        raise ValueError(f"{name} must be positive, received {value!r}")
+        raise ValueError(f"{name} must be positive, received {plain(value)!r}")
 
 
 def _differing(columns: list[Any], other: list[Any]) -> list[Any]:

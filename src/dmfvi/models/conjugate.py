@@ -19,18 +19,16 @@ from dmfvi._numeric import relative_norm
 from dmfvi.families.base import Family, FloatArray
 from dmfvi.families.product import Product
 from dmfvi.models.base import Absorbed, Belief, ConjugateModel, Learned, Model
+from dmfvi.models.extrapolation import (
+    CALM_ENOUGH,
+    MEMORY,
+    combined,
+    has_fallen,
+    one_over_norm,
+)
 
 #: part of the way to the domain's edge that a limited step goes
 EDGE_FRACTION = 0.9
-#: sweeps that an extrapolation looks back on
-MEMORY = 8
-#: extrapolation begins when a plain sweep changes the belief by less than this part: earlier, it could
-#: carry the belief over to another optimum than plain sweeps find
-CALM_ENOUGH = 0.1
-#: directions weaker than this part of the strongest are not extrapolated along
-WEAKEST_DIRECTION = 1e-6
-#: rounding of a bound, relative: a fall by less is none
-BOUND_ROUNDING = 1e-11
 
 
 @dataclass(frozen=True)
@@ -89,8 +87,7 @@ class Conjugate(Model):
         if not np.isfinite(total).all():
             return Absorbed(belief, True)
         objective = float(total[-1]) - belief.divergence
-        fallen = objective < belief.objective - BOUND_ROUNDING * abs(belief.objective)
-        if belief.plain is not None and fallen:
+        if belief.plain is not None and has_fallen(objective, belief.objective):
             # the plain sweep's result cannot have been worse: go back to it, and forget
             return Absorbed(self._at(belief.plain, replace(belief, points=(), images=())), False)
         image, limited = self._plain_sweep(total[:-1], belief)
@@ -150,15 +147,10 @@ def extrapolated(
 
     Residuals are weighed by block, so that a block of large numbers does not drown the others.
     """
-    latest = images[-1]
-    weight = np.empty_like(latest)
+    weight = np.empty_like(images[-1])
     for part in block_slices(shapes):
-        weight[part] = 1.0 / max(float(np.linalg.norm(latest[part])), np.finfo(float).tiny)
-    residuals = [weight * (g - x) for x, g in zip(points, images, strict=True)]
-    differences = np.stack([residuals[-1] - r for r in residuals[:-1]], axis=1)
-    share = np.linalg.lstsq(differences, residuals[-1], rcond=WEAKEST_DIRECTION)[0]
-    moves = np.stack([latest - g for g in images[:-1]], axis=1)
-    candidate = latest - moves @ share
+        weight[part] = one_over_norm(images[-1][part])
+    candidate = combined(points, images, weight)
     return candidate if is_proper(shapes, candidate) else None
 
 

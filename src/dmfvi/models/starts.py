@@ -56,7 +56,7 @@ def agree_on_units(data: FloatArray) -> Generator[FloatArray, FloatArray, Featur
     n_samples = round(float(total[0]))
     counts = np.round(total[1 + d :])
     if (counts < 0.5).any():
-        unseen = np.flatnonzero(counts < 0.5)[:5].tolist()
+        unseen = ", ".join(str(j) for j in np.flatnonzero(counts < 0.5)[:5])
         raise ValueError(f"nobody has observed feature {unseen}: drop it, it is missing everywhere")
     shift = total[1 : 1 + d] / counts
     centred = np.where(seen, data - shift, 0.0)

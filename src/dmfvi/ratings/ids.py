@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmfvi._numeric import plain
+
 #: whole-number ids below this are looked up in a table, others by bisection
 TABLE_LIMIT = 1 << 26
 
@@ -68,7 +70,7 @@ def encoded(values: NDArray[Any], what: str) -> tuple[NDArray[np.int32], NDArray
         bad = np.flatnonzero(~(np.isfinite(values) & (values == np.rint(values))))
         if len(bad):
             raise ValueError(
-                f"{what} id {values[bad[0]]} at position {bad[0]} is no whole number: use integers or text"
+                f"{what} id {plain(values[bad[0]])!r} at position {bad[0]} is no whole number: use integers or text"
             )
         values = values.astype(np.int64)
     if values.dtype.kind == "O":

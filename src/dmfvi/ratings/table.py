@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dmfvi._numeric import FloatArray
+from dmfvi._numeric import FloatArray, plain
 from dmfvi.kernels.ratings import RatingRows, grouped, index_type
 from dmfvi.ratings.ids import encoded
 
@@ -277,7 +277,7 @@ def _check_disjoint(parts: list[_Part]) -> None:
     ids, times = np.unique(together, return_counts=True)
     if (times > 1).any():
         raise ValueError(
-            f"user {ids[times > 1][0]} has ratings in more than one block: "
+            f"user {plain(ids[times > 1][0])!r} has ratings in more than one block: "
             "a user's ratings stay on one node"
         )
 
