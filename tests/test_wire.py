@@ -121,6 +121,7 @@ def test_a_receiver_holds_what_the_sender_thinks_it_holds(name: str, moving: int
         arrived += 1
         np.testing.assert_array_equal(back.payload, arriving)
     assert arrived > 15
+    assert unpack(sender.pack(frame, 0.0, head=2)[0]).difference is None
     # few changes are what sparse differences are for; many small ones, 16 bits
     assert (shorter > 30) == (name == "quantized" or (name == "top-k" and moving == 3))
     sender.missed()
@@ -233,3 +234,42 @@ def test_hostile_differences_with_a_right_checksum() -> None:
         assert found.values.nbytes <= 8 * len(data)
         if found.size < 1000:
             assert np.isfinite(found.added_to(np.zeros(found.size))).all()
+
+
+@pytest.mark.parametrize("name", [name for name in COMPRESSIONS if name != "none"])
+@pytest.mark.parametrize("change", [1e3, 1e45])
+def test_a_code_never_exceeds_the_error_it_is_allowed(name: str, change: float) -> None:
+    sender = Compressor(name)
+    payload = np.random.default_rng(0).normal(size=100)
+    sender.pack(FRAME._replace(round=0, payload=payload), 0.0, head=2)
+    moved = payload.copy()
+    moved[5:9] += change / 3.0
+    for allowed in (1e-8, 1e-2):
+        _, arriving = sender.pack(FRAME._replace(round=1, payload=moved), allowed, head=2)
+        assert np.linalg.norm(arriving - moved) <= allowed
+
+
+def test_what_is_refused_is_not_kept() -> None:
+    from bus import Bus, BusTransport
+    from dmfvi.engines.net import NetworkNode
+
+    bus = Bus()
+    node = NetworkNode(0, (1,), BusTransport(bus, 0, (1,)), FRAME.fingerprint, version=5)
+    attacker = BusTransport(bus, 1, (0,))
+    node.listen(0.0)
+    node.begin()
+    hostile = FRAME._replace(
+        sender=1, epoch=node.epoch, phase=0, round=0, payload=np.full(9, 1e200)
+    )
+    attacker.send(pack(hostile))
+    node.listen(0.1)
+    assert node.counts.refused["payload"] == 1
+    assert not node.references.kept
+
+
+def test_a_node_that_came_back_is_referred_to() -> None:
+    """Its rounds count from its checkpoint, below those that are kept of its earlier life."""
+    references = References()
+    for number in (100, 108, 90):
+        references.whole(FRAME._replace(round=number, payload=np.ones(4)), {4})
+    assert list(references.kept[FRAME.sender, FRAME.phase]) == [108, 90]

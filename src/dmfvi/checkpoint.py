@@ -30,13 +30,15 @@ def load_checkpoint(path: Path, fingerprint: str) -> Any:
 class Journal:
     """One node's memory on disk: finished phases, and the current one every ``every`` rounds.
 
-    The last two are kept: neighbours may have stopped one checkpoint apart.
+    The last ``keep`` of a phase are kept, and those of the phase before: nodes stop some rounds apart, and one that
+    has finished may have to go back to where the others are.
     """
 
     folder: Path
     node: int
     fingerprint: str
     every: int = 20
+    keep: int = 2
     finished: dict[int, Any] = field(default_factory=dict)
     snapshots: list[tuple[int, int, NodeState]] = field(default_factory=list)  # phase, round, state
 
@@ -58,13 +60,16 @@ class Journal:
 
     def note(self, phase: int, round_number: int, state: NodeState) -> None:
         """Remember where a phase is; the shard is not written, it is the node's own data."""
-        self.snapshots = [*self.snapshots[-1:], (phase, round_number, state._replace(shard=None))]
+        before = [known for known in self.snapshots if known[0] == phase - 1]
+        here = [known for known in self.snapshots if known[0] == phase]
+        new = (phase, round_number, state._replace(shard=None))
+        self.snapshots = [*before, *here[1 - self.keep :], new]
         self._write()
 
     def finish(self, phase: int, belief: Any) -> None:
         """Remember what a phase gave."""
         self.finished = {**self.finished, phase: belief}
-        self.snapshots = []
+        self.snapshots = [known for known in self.snapshots if known[0] == phase]
         self._write()
 
     def at(self, phase: int, round_number: int) -> NodeState | None:
@@ -81,6 +86,8 @@ class Journal:
     def clear(self) -> None:
         """The run is over: nothing is left to resume."""
         self.path.unlink(missing_ok=True)
+        for torn in self.folder.glob("*.part"):  # of a write that was killed
+            torn.unlink(missing_ok=True)
 
     def _write(self) -> None:
         save_checkpoint(self.path, (self.finished, self.snapshots), self.fingerprint)

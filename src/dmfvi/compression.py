@@ -33,6 +33,8 @@ from dmfvi.wire import (
 #: error of a code as a part of the disagreement between nodes, and what a round makes of that part: errors that
 #: shrink whatever happens cannot keep the disagreement up that allows them
 SHARE, SHRINKING = 0.01, 0.98
+#: changes beyond this do not fit into single precision
+LARGEST_CHANGE = 1e30
 #: rounds between whole frames
 KEY_EVERY = 8
 #: whole frames of a neighbour that are kept to refer to
@@ -85,29 +87,38 @@ class Compressor:
     ) -> tuple[bytes, FloatArray] | None:
         payload = frame.payload
         if code == FLOAT32:
-            single = payload.astype(np.float32).astype(np.float64)
+            with np.errstate(over="ignore"):  # what does not fit is refused
+                single = payload.astype(np.float32).astype(np.float64)
             if not (np.linalg.norm(single - payload) <= allowed):
                 return None
             self.key, self.since = (frame.round, single), 0
             return pack(frame, FLOAT32), single
         if self.key is None or self.since > KEY_EVERY or self.key[1].size != payload.size:
             return None
-        number, earlier = self.key
+        return self._difference(frame, code, allowed, head, *self.key)
+
+    @staticmethod
+    def _difference(
+        frame: Frame, code: int, allowed: float, head: int, number: int, earlier: FloatArray
+    ) -> tuple[bytes, FloatArray] | None:
+        payload = frame.payload
         change = (payload - earlier)[head:]
+        if not (np.abs(change).max(initial=0.0) < LARGEST_CHANGE):
+            return None
         places, arriving = None, change
         if code == SPARSE:
             places = _largest(change, allowed)
-            change = arriving = change[places].astype(np.float32).astype(np.float64)
             if 8 * len(places) >= 4 * payload.size:  # not shorter than single precision
                 return None
+            change = arriving = change[places].astype(np.float32).astype(np.float64)
         else:
             units, whole = quantized(change, code)
             arriving = from_quantized(units, whole)
-            if np.linalg.norm(arriving - change) > allowed:
-                return None
         difference = Difference(number, payload.size, payload[:head], places, change)
-        data = pack(frame._replace(difference=difference), code)
-        return data, difference._replace(values=arriving).added_to(earlier)
+        received = difference._replace(values=arriving).added_to(earlier)
+        if not (np.linalg.norm(received - payload) <= allowed):  # nor where it is not a number
+            return None
+        return pack(frame._replace(difference=difference), code), received
 
 
 def _largest(change: FloatArray, allowed: float) -> Any:
@@ -133,8 +144,11 @@ class References:
         if frame.difference is None:
             if known_sizes is None or frame.payload.size in known_sizes:
                 kept = self.kept.setdefault(where, {})
+                kept.pop(
+                    frame.round, None
+                )  # the newest to arrive is the last to go: a node may come back
                 kept[frame.round] = frame.payload
-                for number in sorted(kept)[:-KEYS]:
+                for number in list(kept)[:-KEYS]:
                     del kept[number]
                 for old in [key for key in self.kept if key[1] < frame.phase - 1]:
                     del self.kept[old]

@@ -1,7 +1,7 @@
 """Fitted models as files: one checksummed .npz with plain arrays and words, never pickled.
 
-What a model has learned is written, with the settings it was made with; not the data, and not what belongs to the
-machine (engine, threads, progress).
+What a model has learned is written, with the settings it was made with; not the data (an estimator names those of its
+attributes that hold data in ``_data_attributes``), and not what belongs to the machine (engine, threads, progress).
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def save(model: Any, path: str | Path) -> Path:
         for key, value in model.get_params(deep=False).items()
         if key not in OF_THE_MACHINE
     }
-    learned = {key: value for key, value in vars(model).items() if key not in model.get_params()}
+    left_out = {*model.get_params(deep=False), *getattr(model, "_data_attributes", ())}
+    learned = {key: value for key, value in vars(model).items() if key not in left_out}
     target = Path(path)
     if target.suffix != ".npz":
         raise ValueError(f"{target} must end in .npz")
@@ -58,6 +59,8 @@ def load(path: str | Path) -> Any:
         name, settings, learned = content
         model = KNOWN[name](**settings)
         for key, value in learned.items():
+            if callable(getattr(type(model), key, None)):
+                raise TypeError(f"{key} is a method")
             setattr(model, str(key), value)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{file} was written by another version ({error}): fit again") from error

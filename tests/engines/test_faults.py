@@ -58,7 +58,8 @@ def test_late_reordered_and_doubled_messages(tmp_path: Path) -> None:
     check_exact(cluster, list(range(5)), SHARDS)
 
 
-@pytest.mark.parametrize("victim", range(5))
+# test_processes.py kills all five; in threads one will do
+@pytest.mark.parametrize("victim", [2])
 def test_a_killed_node_comes_back(tmp_path: Path, victim: int) -> None:
     cluster = Cluster(tmp_path, RING, SHARDS, timing=QUICK, every=5)
     when = int(np.random.default_rng(victim).integers(6, 12))

@@ -40,7 +40,9 @@ def test_without_faults_it_is_the_local_engines_answer(tmp_path: Path, kind: str
         assert apart(saved.posterior, local.node_posteriors_[node]) < 1e-9
 
 
-@pytest.mark.parametrize("kind", ["gaussian-mixture", "logistic-regression"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("gaussian-mixture", marks=pytest.mark.slow), "logistic-regression"]
+)
 def test_lost_messages_and_a_killed_node(tmp_path: Path, kind: str) -> None:
     case = CASES[kind]
     if kind == "gaussian-mixture":
@@ -56,7 +58,7 @@ def test_lost_messages_and_a_killed_node(tmp_path: Path, kind: str) -> None:
 
     cluster.hooks[1] = die
     cluster.start_all()
-    cluster.threads[1].join(60)
+    cluster.threads[1].join(200)
     assert not cluster.threads[1].is_alive()
     del cluster.hooks[1]
     cluster.start(1, None)

@@ -159,11 +159,29 @@ def test_text_ids_survive_the_telling(ids: list[str]) -> None:
     assert list(_heard(_spoken(np.array(ids), False) + 1e-3)) == ids
 
 
+@pytest.mark.parametrize(
+    "ids", [np.array([b"a", b"bc\xff"]), np.array([3, 2**63 + 5], dtype=np.uint64), np.array([7])]
+)
+def test_other_ids_survive_the_telling(ids: np.ndarray) -> None:
+    back = _heard(_spoken(ids, False))
+    np.testing.assert_array_equal(back, ids)
+    assert back.dtype.kind == ids.dtype.kind
+
+
+def test_an_item_that_is_in_no_catalogue_is_refused() -> None:
+    """Kernels trust the columns that they are given."""
+    from dmfvi.ratings.table import read_input, renumbered
+
+    block = read_input(([0, 1], [3, 8], [1.0, 2.0]), None).blocks[0]
+    with pytest.raises(ValueError, match="not in the list of all items"):
+        renumbered(block, np.array([3, 8]), np.array([3, 7]))
+
+
 def test_catalogues_that_do_not_fit_together_are_refused() -> None:
     assert list(_union([3, np.array([1, 9])])) == [0, 1, 2, 9]
     with pytest.raises(ValueError, match=r"\[3, 4\] columns"):
         _union([3, 4])
-    with pytest.raises(ValueError, match="text at some nodes"):
+    with pytest.raises(ValueError, match="text at some nodes and whole numbers at others"):
         _union([np.array(["a"]), np.array([1])])
     with pytest.raises(RuntimeError, match="links are too bad"):
         _heard(_spoken(np.array([5]), False) + 0.3)

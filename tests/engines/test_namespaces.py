@@ -108,7 +108,7 @@ def test_machines_with_addresses_of_their_own(machines: Machines, tmp_path: Path
         assert cluster.saved(node).posterior.distance(local.node_posteriors_[node]) < 1e-9
 
 
-@pytest.mark.parametrize("silence", [60.0, 2.0])
+@pytest.mark.parametrize("silence", [pytest.param(60.0, marks=pytest.mark.slow), 2.0])
 def test_a_cable_is_out_for_a_while(machines: Machines, tmp_path: Path, silence: float) -> None:
     """For less than the others tolerate: nobody begins anew. For longer: two parts, then one again."""
     timing = f"patience = 0.3\nsilence = {silence}\nsettle = 1.0\nlinger = 60.0"

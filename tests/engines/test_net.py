@@ -115,7 +115,7 @@ def test_plain_text_stays_on_this_machine(address: str) -> None:
     check_loopback("[::1]:7000")
 
 
-@pytest.mark.parametrize("kind", ["bayesian-pca", "gaussian-mixture", "linear-regression"])
+@pytest.mark.parametrize("kind", ["bayesian-pca", "gaussian-mixture"])
 def test_nodes_with_certificates_give_the_local_answer(
     tmp_path: Path, authority: Path, kind: str
 ) -> None:

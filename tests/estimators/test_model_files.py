@@ -14,7 +14,8 @@ import pytest
 import dmfvi
 from dmfvi import Network
 from dmfvi.datasets import make_cube
-from dmfvi.model_files import KNOWN
+from dmfvi.model_files import KNOWN, MODEL
+from dmfvi.structured import write_structured
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4)) + 4.0 * (np.arange(60) % 3 == 0)[:, None]
@@ -60,7 +61,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     ),
     "StructureFromMotion": (
         lambda: dmfvi.StructureFromMotion(network=Network.ring(5)).fit(make_cube().hidden),
-        lambda m: m.impute(return_std=True),
+        lambda m: m.reconstruct(return_std=True),
     ),
 }
 
@@ -120,5 +121,20 @@ def test_foreign_torn_and_unfitted_are_refused(tmp_path: Path) -> None:
     np.savez(file, head='{"format": "else"}', digest="")
     with pytest.raises(ValueError, match="not a dmfvi-model file"):
         dmfvi.load(file)
+    write_structured(file, ("SVDFactorization", {}, {"fit": 1}), MODEL)
+    with pytest.raises(ValueError, match="fit is a method"):
+        dmfvi.load(file)
+    write_structured(file, ("os", {}, {}), MODEL)
+    with pytest.raises(ValueError, match="another version"):
+        dmfvi.load(file)
     with pytest.raises(FileNotFoundError, match="does not exist"):
         dmfvi.load(tmp_path / "b.npz")
+
+
+def test_tracks_stay_where_they_are(tmp_path: Path) -> None:
+    """A model may be taken away, the data may not."""
+    model = CASES["StructureFromMotion"][0]()
+    back = dmfvi.load(dmfvi.save(model, tmp_path / "model.npz"))
+    assert not hasattr(back, "_tracks")
+    with pytest.raises(ValueError, match="does not hold the tracks"):
+        back.impute()

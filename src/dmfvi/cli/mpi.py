@@ -53,8 +53,8 @@ def fit_rank(
         verbose=int(rank == 0),
         **settings,
     ).fit(table.data)
-    if engine.journal is not None and model.converged_:
-        engine.journal.clear()
+    if size > 1 and model.converged_:
+        engine.forget()
     if rank == 0:
         path = save_posterior(model.posterior_, out, table.columns, model.converged_)
         done = "converged" if model.converged_ else "NOT converged: raise --max-rounds"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,10 @@ class Placement:
 
     def forget(self, engine: Any) -> None:
         """The model is saved: nothing is left to resume."""
-        journal = getattr(engine, "journal", None)
-        if journal is not None:
-            journal.clear()
-            journal.folder.rmdir()
+        if isinstance(engine, MpiEngine):
+            engine.forget()
+            with suppress(OSError):  # other files are not ours
+                (self.out / CHECKPOINTS).rmdir()
 
 
 def one_process(

@@ -101,15 +101,21 @@ class MpiEngine:
             belief, last = self.journal.finished[phase]
             return Run([belief], [last], True)
         place = Place.of(network, node)
+        if self.journal is not None:
+            # a rank may be as many rounds ahead of another as there are links between them
+            self.journal.keep = 2 + -(-place.diameter // self.journal.every)
         state, number = self._start(job, phase, place, shards[0], beliefs[0])
         exchange = self._exchange(job, place)
         run = Run([state.belief])
         report: NodeReport | None = None
+        asked = False  # somebody here wants an end
         message = message_of(job, state)
+        self._check_sizes(message)
         while number < max_rounds:
             pending = exchange.begin(message)
             if report is not None:  # while the messages travel
-                state = self._keep(job, run, number, state, report, message, phase, observer)
+                kept = self._keep(job, run, number, state, report, message, phase, observer)
+                asked, state = asked or kept is not state, kept
             inbox = pending.finish()
             state, report = step_node(job, state, inbox)
             number += 1
@@ -119,12 +125,21 @@ class MpiEngine:
             message = message_of(job, state)
         if report is not None:
             self._keep(job, run, number, state, report, message, phase, observer)
-        run.converged = state.done and _by_itself(job, state)
+        if not run.history:  # resumed at its last round
+            run.history.append(record_round(job, number, [state], [None], 0))
+        swept_all = job.fixed_sweeps is not None and state.sweeps >= job.fixed_sweeps
+        run.converged = self._everybody(state.done and (swept_all or not asked))
         if self.journal is not None and state.done:
             self.journal.finish(phase, (state.belief, run.history[-1]))
         elif self.journal is not None:
             self.journal.note(phase, number, state)
         return run
+
+    def forget(self) -> None:
+        """Remove the checkpoints, once every rank has done with them; all ranks must call it."""
+        if self.journal is not None:
+            self.comm.Barrier()
+            self.journal.clear()
 
     def _keep(
         self,
@@ -159,13 +174,41 @@ class MpiEngine:
         return start_node(job, place, shard, belief), 0
 
     def _common_round(self, rounds: list[int]) -> int:
-        """The newest round in every rank's list; ranks differ by one checkpoint at most."""
-        mine = np.full(2, NOTHING, dtype=np.int64)
-        mine[: len(rounds)] = rounds
-        everyone = np.empty((self.comm.Get_size(), 2), dtype=np.int64)
+        """The newest round in every rank's list."""
+        assert self.journal is not None
+        mine = np.full(self.journal.keep, NOTHING, dtype=np.int64)
+        kept = rounds[-self.journal.keep :]
+        mine[: len(kept)] = kept
+        everyone = np.empty((self.comm.Get_size(), len(mine)), dtype=np.int64)
         self.comm.Allgather(mine, everyone)
         shared = set.intersection(*(set(row.tolist()) for row in everyone)) - {NOTHING}
+        if not shared and (everyone != NOTHING).any() and self.comm.Get_rank() == 0:
+            newest = everyone.max(axis=1).tolist()
+            warnings.warn(
+                f"the ranks' checkpoints in {self.journal.folder} have no round in common (newest: {newest}): "
+                "this phase of the fit begins anew",
+                UserWarning,
+                stacklevel=5,
+            )
         return max(shared, default=NOTHING)
+
+    def _everybody(self, yes: bool) -> bool:
+        """Whether all ranks say so, so that all go on alike."""
+        from mpi4py import MPI
+
+        mine, least = np.array([int(yes)]), np.empty(1, dtype=np.int64)
+        self.comm.Allreduce(mine, least, op=MPI.MIN)
+        return bool(least[0])
+
+    def _check_sizes(self, message: Message) -> None:
+        """Messages of different sizes would end in a truncated buffer."""
+        sizes = np.empty(self.comm.Get_size(), dtype=np.int64)
+        self.comm.Allgather(np.array([message.payload.size], dtype=np.int64), sizes)
+        if (sizes != sizes[0]).any():
+            raise ValueError(
+                f"ranks have messages of {sizes.tolist()} numbers: their data have different numbers of "
+                "columns, or their settings differ"
+            )
 
     def _resume(self) -> None:
         """Read the journals; phases count as finished only where every rank has finished them."""
@@ -177,10 +220,10 @@ class MpiEngine:
 
         self.comm.Allreduce(finished, least, op=MPI.MIN)
         dropped = [phase for phase in self.journal.finished if phase >= int(least[0])]
-        for phase in dropped:  # someone was killed in it: all go through it again
+        for (
+            phase
+        ) in dropped:  # someone was killed in it: all go back to a round of it that all have
             del self.journal.finished[phase]
-        if dropped:
-            self.journal.snapshots = []
 
     def _say_what_is_lacking(self, kept: bool) -> None:
         """A fit that was meant to go on and begins anew must not do so in silence."""
@@ -282,13 +325,6 @@ class _Sum(_Exchange):
         for request in self.requests:
             request.Wait()
         return {EVERYONE: Message(EVERYONE, self.round, self.total, 0, int(self.stop_at[0]))}
-
-
-def _by_itself(job: Job, state: NodeState) -> bool:
-    """Whether a node that is done had reached its end, rather than been asked to stop."""
-    if job.fixed_sweeps is not None:
-        return state.sweeps >= job.fixed_sweeps
-    return state.calm
 
 
 def _world() -> Any:

@@ -177,9 +177,10 @@ class NetworkNode:
         if frame.round > self.round + ROUNDS_AHEAD:
             raise Malformed("round")
         known = self.sizes.get(frame.phase)
+        if frame.difference is None:  # before anything is kept of it
+            _check_payload(frame)
         frame = self.references.whole(frame, known)
-        if frame.payload.size > LARGEST_MESSAGE or not _sober(frame):
-            raise Malformed("payload")
+        _check_payload(frame)
         if known is not None and frame.payload.size not in known:
             raise Malformed("size")
         self.counts.received += 1
@@ -451,6 +452,11 @@ def _sizes(job: Job, state: NodeState) -> set[int]:
     return {job.rule.payload(state.rule).size, job.rule.farewell(state.rule).size} | {
         job.rule.shortest(state.rule)
     }
+
+
+def _check_payload(frame: Frame) -> None:
+    if frame.payload.size > LARGEST_MESSAGE or not _sober(frame):
+        raise Malformed("payload")
 
 
 def _sober(frame: Frame) -> bool:

@@ -15,8 +15,8 @@ from dmfvi._numeric import FloatArray
 from dmfvi.agreement import Meeting
 from dmfvi.ratings.table import RatingInput, Scale, renumbered
 
-#: how ids are written as numbers: numbered columns of a matrix, whole numbers, text
-COLUMNS, WHOLE, TEXT = 0.0, 1.0, 2.0
+#: how ids are written as numbers: numbered columns of a matrix, whole numbers, text, bytes
+COLUMNS, WHOLE, TEXT, BYTES = 0.0, 1.0, 2.0, 3.0
 #: an agreed number further than this from a whole one was not agreed on
 ROUNDING = 0.1
 
@@ -28,9 +28,8 @@ def agree_on_catalogue(given: RatingInput, meeting: Meeting, scale_given: bool) 
     blocks = [renumbered(block, given.item_ids, item_ids) for block in given.blocks]
     scale = given.scale
     if not scale_given:
-        ends = meeting.gather([np.array(given.scale, dtype=np.float64)] * len(given.blocks))
-        # single precision, as ratings are kept: digits that a sum over a network gets right
-        lows, highs = np.array(ends).astype(np.float32).T
+        ends = [_small(np.array(given.scale, dtype="<f8"))] * len(given.blocks)
+        lows, highs = np.array([_rounded(v).view("<f8") for v in meeting.gather(ends)]).T
         scale = Scale(float(lows.min()), float(highs.max()))
     return given._replace(blocks=blocks, item_ids=item_ids, scale=scale)
 
@@ -38,29 +37,32 @@ def agree_on_catalogue(given: RatingInput, meeting: Meeting, scale_given: bool) 
 def _spoken(ids: NDArray[Any], numbered: bool) -> FloatArray:
     """Ids as small whole numbers, so that a sum over a network brings them through unharmed."""
     if numbered:
-        return np.array([COLUMNS, *_halves(np.array([len(ids)]))])
+        return np.array([COLUMNS, *_small(np.array([len(ids)], dtype="<u8"))])
     if ids.dtype.kind in "US":
-        words = [str(word).encode() for word in ids.tolist()]
+        kind = TEXT if ids.dtype.kind == "U" else BYTES
+        words = [word.encode() if isinstance(word, str) else word for word in ids.tolist()]
         lengths = [len(word) for word in words]
         content = np.frombuffer(b"".join(words), dtype=np.uint8)
-        return np.concatenate([[TEXT], _halves(np.array([len(words)])), lengths, content])
-    return np.concatenate([[WHOLE], _halves(ids)])
+        count = _small(np.array([len(words)], dtype="<u8"))
+        return np.concatenate([[kind], count, lengths, content])
+    return np.concatenate([[WHOLE], _small(ids.astype("<u8"))])
 
 
 def _heard(vector: FloatArray) -> NDArray[Any] | int:
     """Inverse of ``_spoken``; the number of columns for a matrix."""
-    numbers = np.rint(vector)
-    if np.abs(vector - numbers).max() > ROUNDING:
-        raise RuntimeError("the nodes could not agree on the item ids: the links are too bad")
-    if numbers[0] == COLUMNS:
-        return int(_whole(numbers[1:])[0])
-    if numbers[0] == WHOLE:
-        return _whole(numbers[1:])
-    count = int(_whole(numbers[1:5])[0])
-    ends = np.cumsum(numbers[5 : 5 + count]).astype(np.int64)
-    content = numbers[5 + count :].astype(np.uint8).tobytes()
+    kind = round(float(vector[0]))
+    if kind == COLUMNS:
+        return int(_rounded(vector[1:]).view("<u8")[0])
+    if kind == WHOLE:
+        ids = _rounded(vector[1:]).view("<u8")
+        fits = not len(ids) or int(ids.max()) <= np.iinfo(np.int64).max
+        return ids.astype(np.int64) if fits else ids.astype(np.uint64)
+    count = int(_rounded(vector[1:5]).view("<u8")[0])
+    ends = np.cumsum(np.rint(vector[5 : 5 + count])).astype(np.int64)
+    content = _rounded(vector[5 + count :]).astype(np.uint8).tobytes()
     starts = [0, *ends[:-1].tolist()]
-    return np.array([content[a:b].decode() for a, b in zip(starts, ends.tolist(), strict=True)])
+    words = [content[a:b] for a, b in zip(starts, ends.tolist(), strict=True)]
+    return np.array([word.decode() for word in words] if kind == TEXT else words)
 
 
 def _union(heard: list[NDArray[Any] | int]) -> NDArray[Any]:
@@ -73,16 +75,21 @@ def _union(heard: list[NDArray[Any] | int]) -> NDArray[Any]:
             )
         return np.arange(widths[0])
     ids = [np.arange(part) if isinstance(part, int) else part for part in heard]
-    kinds = {"text" if part.dtype.kind == "U" else "whole numbers" for part in ids}
+    names = {"U": "text", "S": "bytes"}
+    kinds = sorted({names.get(part.dtype.kind, "whole numbers") for part in ids})
     if len(kinds) > 1:
-        raise ValueError("item ids are text at some nodes and whole numbers at others: use one")
+        raise ValueError(f"item ids are {' at some nodes and '.join(kinds)} at others: use one")
     return np.unique(np.concatenate(ids))
 
 
-def _halves(ids: NDArray[Any]) -> FloatArray:
-    """Four numbers of sixteen bits for each id."""
-    return ids.astype("<u8").view("<u2").astype(np.float64)
+def _small(values: NDArray[Any]) -> FloatArray:
+    """Eight bytes as four numbers of sixteen bits."""
+    return np.ascontiguousarray(values).view("<u2").astype(np.float64)
 
 
-def _whole(halves: FloatArray) -> NDArray[np.int64]:
-    return halves.astype("<u2").view("<u8").astype(np.int64)
+def _rounded(numbers: FloatArray) -> NDArray[np.uint16]:
+    """Agreed numbers of sixteen bits, as they were told."""
+    whole = np.rint(numbers)
+    if len(numbers) and np.abs(numbers - whole).max() > ROUNDING:
+        raise RuntimeError("the nodes could not agree on the item ids: the links are too bad")
+    return np.ascontiguousarray(whole.astype("<u2"))

@@ -298,7 +298,7 @@ class RatingFactorization(RatingPredictor):
         sizes = (
             len(self.user_ids_),
             len(self.item_ids_),
-            int(run.start.units.n_ratings),
+            sum(rows.n_ratings for rows in self._rated),
         )
         return Checkpoint(
             run.beliefs[0], seed, sizes, run.start.units.mean, tuple(self._errors), self.max_sweeps

@@ -268,7 +268,10 @@ def _same_items(parts: list[_Part], numbered: bool) -> tuple[list[_Part], NDArra
 
 def renumbered(block: Block, own_ids: NDArray[Any], item_ids: NDArray[Any]) -> Block:
     """A block whose columns count through a larger, sorted list of items."""
-    to = np.searchsorted(item_ids, own_ids).astype(index_type(len(item_ids)))
+    found = np.minimum(np.searchsorted(item_ids, own_ids), max(len(item_ids) - 1, 0))
+    if len(own_ids) and not np.array_equal(item_ids[found], own_ids):
+        raise ValueError("an item is not in the list of all items: ids of different kinds?")
+    to = found.astype(index_type(len(item_ids)))
     return block._replace(rows=block.rows._replace(columns=to[block.rows.columns]))
 
 

@@ -107,6 +107,9 @@ class StructureFromMotion(BaseEstimator):
     (True, (8, 3))
     """
 
+    #: what ``dmfvi.save`` leaves out
+    _data_attributes = ("_tracks",)
+
     def __init__(
         self,
         *,
@@ -190,6 +193,10 @@ class StructureFromMotion(BaseEstimator):
     def impute(self, return_std: bool = False) -> Any:
         """The tracks (2F, P) of the fit with unseen points filled in."""
         mean, std = self.reconstruct(return_std=True)
+        if not hasattr(self, "_tracks"):
+            raise ValueError(
+                "a saved model does not hold the tracks: reconstruct() gives every point in every frame"
+            )
         seen = np.isfinite(self._tracks)
         filled = np.where(seen, self._tracks, mean)
         return (filled, np.where(seen, 0.0, std)) if return_std else filled
