@@ -263,3 +263,15 @@ def test_who_has_finished_and_gone_is_told_from_who_has_only_gone() -> None:
     assert not node.all_finished
     node.view = node.view.finished(epoch)
     assert node.all_finished
+
+
+def test_rules_that_need_every_message_are_refused() -> None:
+    from dmfvi import BayesianPCA
+    from dmfvi.engines.net import NetworkEngine
+
+    node = NetworkNode(0, (1,), BusTransport(Bus(), 0, (1,)), b"m" * 16, version=5)
+    where = NetworkEngine(node)
+    where.owned = lambda network: [0]  # nobody need be met for this
+    pca = BayesianPCA(2, network=Network.ring(2), consensus="all-reduce", engine=where)
+    with pytest.raises(ValueError, match="'all-reduce' needs reliable links"):
+        pca.fit(np.random.default_rng(0).normal(size=(9, 4)))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from dmfvi.consensus.base import ConsensusRule
 from dmfvi.engines.links import Links
 from dmfvi.network import Network
 from dmfvi.node import Job, NodeReport, NodeState
@@ -61,6 +62,15 @@ class Engine(Protocol):
         observer: Observer | None = None,
     ) -> Run:
         """All rounds from one belief per owned node until they have stopped, or ``max_rounds``."""
+
+
+def check_links(links: Links, rule: ConsensusRule) -> None:
+    """Refuse a rule that needs every message where messages may be lost."""
+    if not links.reliable and not rule.tolerates_loss:
+        raise ValueError(
+            f"consensus {rule.name!r} needs reliable links, received {links}: "
+            "use consensus='bregman-admm'"
+        )
 
 
 def record_round(

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from dmfvi.consensus.allreduce import EVERYONE
 from dmfvi.consensus.base import Place
-from dmfvi.engines.base import Observer, RoundRecord, Run, record_round
+from dmfvi.engines.base import Observer, RoundRecord, Run, check_links, record_round
 from dmfvi.engines.links import Links
 from dmfvi.network import Network
 from dmfvi.node import Job, Message, NodeReport, NodeState, message_of, start_node, step_node
@@ -48,11 +48,7 @@ class LocalEngine:
         observer: Observer | None = None,
     ) -> Run:
         """All rounds from one belief per node until every node has stopped, or ``max_rounds``."""
-        if not self.links.reliable and not job.rule.tolerates_loss:
-            raise ValueError(
-                f"consensus {job.rule.name!r} needs reliable links, received {self.links}: "
-                "use consensus='bregman-admm'"
-            )
+        check_links(self.links, job.rule)
         self.links.check_nodes(network.n_nodes)
         places = [Place.of(network, i) for i in range(network.n_nodes)]
         workers = _workers(self.n_jobs, len(shards))

@@ -18,7 +18,7 @@ import numpy as np
 from dmfvi.checkpoint import Journal
 from dmfvi.compression import SHARE, SHRINKING, Compressor, References
 from dmfvi.consensus.base import Place
-from dmfvi.engines.base import Observer, Run, record_round
+from dmfvi.engines.base import Observer, Run, check_links, record_round
 from dmfvi.engines.links import Links
 from dmfvi.engines.transport import Transport
 from dmfvi.families.base import FloatArray
@@ -322,6 +322,7 @@ class NetworkEngine:
         observer: Observer | None = None,
     ) -> Run:
         """All rounds of one phase."""
+        check_links(self.links, job.rule)
         node = self.node
         node.check_epoch()
         (index,) = self.owned(network)
