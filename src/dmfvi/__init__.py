@@ -4,6 +4,7 @@ Every node of a network, seeing only its own data and its neighbours' messages, 
 posterior that one machine holding all the data would have computed.
 """
 
+from dmfvi import storage
 from dmfvi.engines.links import Links
 from dmfvi.estimators import (
     PPCA,
@@ -51,4 +52,5 @@ __all__ = [
     "infer",
     "load",
     "save",
+    "storage",
 ]

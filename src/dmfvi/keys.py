@@ -101,6 +101,38 @@ def issue(
     return target / f"{common_name(node)}.pem", target / f"{common_name(node)}.key"
 
 
+def check_identity(node: int, authority: Path, certificate: Path) -> None:
+    """Refuse a certificate that other nodes would not believe: another node's, another authority's, or expired."""
+    x509 = _cryptography()[0]
+    try:
+        shown, ca = (
+            x509.load_pem_x509_certificate(path.read_bytes()) for path in (certificate, authority)
+        )
+    except ValueError as error:
+        raise ValueError(f"{certificate} or {authority} is no certificate: {error}") from error
+    names = shown.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    name = str(names[0].value) if names else "nobody"
+    if name != common_name(node):
+        raise ValueError(
+            f"{certificate} is for {name}, this is node {node}: dmfvi keys issue makes one with --node {node}"
+        )
+    try:
+        if (
+            shown.issuer == ca.subject
+        ):  # there may be authorities in between, which only TLS looks at
+            shown.verify_directly_issued_by(ca)
+    except Exception as error:  # a wrong name, a wrong kind of key, a wrong signature
+        raise ValueError(
+            f"{certificate} was not issued by {authority}: take both from one authority"
+        ) from error
+    now = dt.datetime.now(dt.UTC)
+    if not shown.not_valid_before_utc <= now <= shown.not_valid_after_utc:
+        raise ValueError(
+            f"{certificate} is valid from {shown.not_valid_before_utc:%Y-%m-%d} to "
+            f"{shown.not_valid_after_utc:%Y-%m-%d %H:%M} UTC, not now: dmfvi keys issue makes a new one"
+        )
+
+
 def common_name(node: int) -> str:
     """The name in a node's certificate."""
     return f"node-{node}"

@@ -17,7 +17,13 @@ from dmfvi.consensus import ConsensusRule
 from dmfvi.sfm import StructureFromMotion
 from dmfvi.structured import FileKind, read_structured, write_structured
 
-MODEL = FileKind("dmfvi-model", 1, "saved model")
+FILE_NAME = "model.npz"
+MODEL = FileKind(
+    "dmfvi-model",
+    1,
+    "saved model",
+    f"give a file that dmfvi.save wrote, a node's {FILE_NAME} for example",
+)
 #: settings of a machine: a model that is read has their defaults
 OF_THE_MACHINE = {"engine", "n_jobs", "verbose"}
 #: estimators by name; ratings have a directory of their own (``RatingFactorization.save``)
@@ -53,7 +59,8 @@ def save(model: Any, path: str | Path) -> Path:
 
 def load(path: str | Path) -> Any:
     """The fitted estimator that ``save`` wrote; a torn, altered or foreign file is refused with the reason."""
-    file = Path(path)
+    given = Path(path)
+    file = given / FILE_NAME if given.is_dir() else given
     content = read_structured(file, MODEL)
     try:
         name, settings, learned = content

@@ -12,6 +12,7 @@ from dmfvi.compression import COMPRESSIONS
 from dmfvi.engines.faults import Faults
 from dmfvi.engines.net import Timing
 from dmfvi.engines.transport import Identity, check_loopback
+from dmfvi.keys import check_identity
 from dmfvi.node_models import KINDS, ModelSettings, PcaModel
 
 
@@ -75,7 +76,7 @@ def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) ->
         )
     peers = _peers(content.get("peers", {}), number, file)
     here = file.parent
-    identity = _identity(content.get("tls"), here, file)
+    identity = _identity(content.get("tls"), here, file, number)
     if identity is None:
         if not insecure:
             raise ValueError(
@@ -126,7 +127,9 @@ def _peers(table: Mapping[str, Any], node: int, file: Path) -> dict[int, str]:
     return peers
 
 
-def _identity(table: Mapping[str, Any] | None, here: Path, file: Path) -> Identity | None:
+def _identity(
+    table: Mapping[str, Any] | None, here: Path, file: Path, node: int
+) -> Identity | None:
     if table is None:
         return None
     _no_others(table, {"authority", "certificate", "key"}, file, "[tls]")
@@ -135,6 +138,7 @@ def _identity(table: Mapping[str, Any] | None, here: Path, file: Path) -> Identi
         raise ValueError(f"{file}: [tls] needs {', '.join(lacking)}")
     identity = Identity(here / table["authority"], here / table["certificate"], here / table["key"])
     identity.check()
+    check_identity(node, identity.authority, identity.certificate)
     return identity
 
 

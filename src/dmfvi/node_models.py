@@ -145,8 +145,12 @@ class RegressionModel(ModelSettings):
         super().check(table)
         column_of(table, self.target, "target")
         if np.isnan(table.data).any():
-            row = int(np.argwhere(np.isnan(table.data))[0][0])
-            raise ValueError(f"sample {row + 1} has missing entries: a regression needs them all")
+            row, column = (int(v) for v in np.argwhere(np.isnan(table.data))[0])
+            name = column + 1 if table.columns is None else repr(table.columns[column])
+            raise ValueError(
+                f"sample {row + 1} has no value in column {name}: a regression needs them all, drop the row or "
+                "fill it first (dmfvi fit and dmfvi impute)"
+            )
         if table.data.shape[1] < 2:
             raise ValueError("the table has no column beside the target")
 

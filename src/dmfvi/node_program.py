@@ -27,14 +27,13 @@ from dmfvi.engines.transport import Transport, ZenohTransport
 from dmfvi.families.base import FloatArray
 from dmfvi.files import write_text
 from dmfvi.membership import Entry, View
+from dmfvi.model_files import FILE_NAME as MODEL_FILE
 from dmfvi.model_files import save as save_model
 from dmfvi.network import Network
 from dmfvi.node import Job
 from dmfvi.node_config import NodeConfig
 from dmfvi.storage import save_posterior
 
-#: the fitted estimator, beside its posterior
-MODEL_FILE = "model.npz"
 #: seconds between two lines of status
 STATUS_EVERY = 0.25
 
@@ -138,6 +137,7 @@ class NodeProgram:
                 self._say("waiting for others")
                 self.node.finish()
                 self._forget()
+                self._say_who_was_not_there()
                 self._say("done")
                 return path
             except MembershipChanged:
@@ -159,6 +159,16 @@ class NodeProgram:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             return self.config.model.fit(self.table, network, FollowedEngine(here, self._watch))
+
+    def _say_who_was_not_there(self) -> None:
+        absent = sorted(set(self.config.peers) - set(self.node.members))
+        if absent:
+            warnings.warn(
+                f"peers {absent} were not there: their data are not in this result "
+                "(wait_for in [node] says how many nodes to wait for)",
+                UserWarning,
+                stacklevel=3,
+            )
 
     # -- status -------------------------------------------------------------------------
 

@@ -120,6 +120,7 @@ class FileKind(NamedTuple):
     format: str
     version: int
     noun: str
+    remedy: str
 
 
 def write_structured(path: Path, content: Any, kind: FileKind, mark: str = "") -> Path:
@@ -143,15 +144,15 @@ def read_structured(path: Path, kind: FileKind, mark: str = "") -> Any:
         head = json.loads(str(arrays.pop("head")))
         digest = str(arrays.pop("digest"))
     except Exception as error:  # a damaged archive raises nearly anything
-        raise ValueError(f"{path} is torn or no {kind.noun} ({error}): remove it") from error
+        raise ValueError(f"{path} is torn or no {kind.noun} ({error}): {kind.remedy}") from error
     if not isinstance(head, dict) or head.get("format") != kind.format:
-        raise ValueError(f"{path} is not a {kind.format} file")
+        raise ValueError(f"{path} is not a {kind.format} file: {kind.remedy}")
     if head.get("version") != kind.version:
         raise ValueError(
             f"{path} has version {head.get('version')}, this library reads version {kind.version}"
         )
     if digest != _digest(head, arrays):
-        raise ValueError(f"{path} has been altered: its checksum does not match, remove it")
+        raise ValueError(f"{path} has been altered: its checksum does not match, {kind.remedy}")
     if head["fingerprint"] != mark:
         raise ValueError(
             f"{path} belongs to another model, data or network: remove it or start without resuming"
@@ -159,7 +160,9 @@ def read_structured(path: Path, kind: FileKind, mark: str = "") -> Any:
     try:
         return decode(json.loads(head["spec"]), arrays)
     except Exception as error:  # classes move, and a file may say anything
-        raise ValueError(f"{path} was written by another version ({error}): remove it") from error
+        raise ValueError(
+            f"{path} was written by another version ({error}): {kind.remedy}"
+        ) from error
 
 
 def _digest(head: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:

@@ -150,11 +150,36 @@ def test_a_rank_killed_while_others_are_done(parts: Path) -> None:
     assert not list((parts / "kept").glob("*"))
 
 
-def test_a_file_that_every_rank_would_read_whole_is_refused(parts: Path) -> None:
-    (parts / "all.csv").write_text("1,2\n3,4\n")
-    done = run(parts, 2, "-m", "dmfvi", "fit", "all.csv", "--engine", "mpi")
-    assert done.returncode != 0
-    assert "{rank}" in done.stderr
+def test_files_of_ranks_are_matched_by_their_columns(parts: Path) -> None:
+    names = ["a", "b", "c", "d", "e", "f"]
+
+    def write(rank: int, order: list[int], renamed: str = "") -> None:
+        head = ",".join(renamed if renamed and i == 0 else names[i] for i in order)
+        rows = SHARDS[rank][:, order]
+        np.savetxt(parts / f"part-{rank}.csv", rows, "%.17g", ",", header=head, comments="")
+
+    write(0, [0, 1, 2, 3, 4, 5])
+    write(1, [5, 1, 0, 3, 4, 2])
+    fit = ["-m", "dmfvi", "fit", "part-{rank}.csv", "--engine", "mpi", "--components", "2"]
+    done = run(parts, 2, *fit, "--out", "sorted")
+    assert done.returncode == 0, done.stderr
+    saved = load_posterior(parts / "sorted")
+    local = BayesianPCA(2, network=Network.ring(2), random_state=0).fit(SHARDS[:2])
+    assert saved.columns == names
+    assert saved.posterior.distance(local.posterior_) < 1e-6
+    write(1, [0, 1, 2, 3, 4, 5], renamed="mass")
+    wrong = run(parts, 2, *fit, "--out", "wrong")
+    assert wrong.returncode != 0
+    assert "lacks ['a'] and has ['mass'] besides" in " ".join(wrong.stderr.split())
+    assert not (parts / "wrong").exists()
+
+
+def test_a_file_that_every_rank_would_read_whole_is_refused(tmp_path: Path) -> None:
+    from dmfvi.cli.mpi import _rows
+
+    (tmp_path / "all.csv").write_text("1,2\n3,4\n")
+    with pytest.raises(ValueError, match=r"write {rank} where its number goes"):
+        _rows(tmp_path / "all.csv", 0, 2, None)
 
 
 def test_checkpoints_refuse_what_is_torn_or_foreign(tmp_path: Path) -> None:

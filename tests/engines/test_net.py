@@ -275,3 +275,29 @@ def test_rules_that_need_every_message_are_refused() -> None:
     pca = BayesianPCA(2, network=Network.ring(2), consensus="all-reduce", engine=where)
     with pytest.raises(ValueError, match="'all-reduce' needs reliable links"):
         pca.fit(np.random.default_rng(0).normal(size=(9, 4)))
+
+
+def test_a_certificate_that_others_would_not_believe_is_refused_at_once(
+    authority: Path, tmp_path: Path
+) -> None:
+    from dmfvi.keys import check_identity
+
+    check_identity(1, authority / "ca.pem", authority / "node-1.pem")
+    with pytest.raises(ValueError, match="is for node-1, this is node 2"):
+        check_identity(2, authority / "ca.pem", authority / "node-1.pem")
+    init_authority(tmp_path / "other")
+    with pytest.raises(ValueError, match="was not issued by"):
+        check_identity(1, tmp_path / "other" / "ca.pem", authority / "node-1.pem")
+    issue(authority, 1, ["127.0.0.1"], tmp_path / "late", valid=dt.timedelta(minutes=-1))
+    with pytest.raises(ValueError, match="not now"):
+        check_identity(1, authority / "ca.pem", tmp_path / "late" / "node-1.pem")
+
+
+def test_a_neighbour_with_another_model_is_named() -> None:
+    bus = Bus()
+    node = NetworkNode(0, (1, 2), BusTransport(bus, 0, (1, 2)), b"m" * 16, version=5)
+    other = BusTransport(bus, 1, (0,))
+    view = View(1, {1: Entry(3, (0,))}).pack()
+    other.send(pack(Frame(VIEW, b"x" * 16, 1, 0, 0, 0, 0, 0, view), INT64))
+    with pytest.raises(TimeoutError, match=r"never heard: \[2\]; nodes \[1\] have another model"):
+        node.gather(3, 0.3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def fit_rank(
         raise ValueError(f"--every must be at least 1, received {every}")
     world = MpiEngine().comm
     rank, size = int(world.Get_rank()), int(world.Get_size())
-    table = _rows(data, rank, size, header)
+    say_if_alone(data, size)
+    table = _as_rank_0_has_them(world, _rows(data, rank, size, header))
     # more rounds may be asked for when resuming; other rows or settings are another fit
     fixed = {name: value for name, value in settings.items() if name != "max_rounds"}
     mark = hashlib.sha256(json.dumps([components, topology.value, fixed, seed]).encode())
@@ -59,6 +61,43 @@ def fit_rank(
         path = save_posterior(model.posterior_, out, table.columns, model.converged_)
         done = "converged" if model.converged_ else "NOT converged: raise --max-rounds"
         print(f"{size} ranks, {model.n_rounds_} rounds, {done}; saved: {path}")
+
+
+def say_if_alone(data: Path, size: int) -> None:
+    """One rank of files that are numbered by rank fits the first of them only."""
+    if size == 1 and RANK in str(data):
+        warnings.warn(
+            f"only one MPI rank: {data} is read for rank 0 alone, start with mpiexec -n N for all of them",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _as_rank_0_has_them(world: Any, table: Table) -> Table:
+    """The table with its columns in rank 0's order, by name where files name them; other columns are refused."""
+    rank = int(world.Get_rank())
+    text = json.dumps([table.data.shape[1], table.columns]).encode()
+    length = np.array([len(text)], dtype=np.int64)
+    world.Bcast(length)
+    told = np.empty(int(length[0]), dtype=np.uint8)
+    if rank == 0:
+        told[:] = np.frombuffer(text, dtype=np.uint8)
+    world.Bcast(told)
+    count, first = json.loads(told.tobytes().decode())
+    mine = table.columns
+    if first == mine and count == table.data.shape[1]:
+        return table
+    if first is None or mine is None:
+        raise ValueError(
+            f"rank {rank} has {table.data.shape[1]} columns {'with' if mine else 'without'} names, rank 0 has "
+            f"{count} {'with' if first else 'without'}: give all ranks the same columns"
+        )
+    lacking, beside = sorted(set(first) - set(mine)), sorted(set(mine) - set(first))
+    if lacking or beside or len(first) != len(mine):
+        raise ValueError(
+            f"rank {rank} has {len(mine)} columns, rank 0 has {len(first)}: it lacks {lacking} and has {beside} besides"
+        )
+    return Table(table.data[:, [mine.index(name) for name in first]], first)
 
 
 def _rows(data: Path, rank: int, size: int, header: bool | None) -> Table:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dmfvi.cli.mpi import RANK
+from dmfvi.cli.mpi import RANK, say_if_alone
 from dmfvi.engines.base import Engine
 from dmfvi.engines.local import LocalEngine
 from dmfvi.engines.mpi import MpiEngine
@@ -87,6 +87,7 @@ def one_rank(
         raise ValueError(
             f"--nodes {nodes} with {size} MPI ranks: every rank is a node, leave it out"
         )
+    say_if_alone(data, size)
     if size == 1:
         return one_process(
             _of(data, 0), out, None if probe is None else _of(probe, 0), predictions, 1, topology

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -162,6 +163,8 @@ def fit(
             save_checkpoint(latest[0], out)
             written[0] = time.monotonic()
 
+    if place.rank > 0:  # once is enough
+        warnings.filterwarnings("ignore", message=".*have no rating")
     asked = None if test is None else _ids(test)
     try:
         model.fit(train, held_out=asked, on_sweep=keep, resume=checkpoint)
@@ -357,7 +360,10 @@ def _summary(
     ]
     if score is not None:
         rows += [
-            ("held out", f"{score.n_ratings} ratings, {score.n_unknown} of unknown users or items"),
+            (
+                "held out" if ranks == 1 else "held out, all ranks",
+                f"{score.n_ratings} ratings, {score.n_unknown} of unknown users or items",
+            ),
             ("held-out RMSE", f"{score.rmse:.4f}"),
             (f"{LEVEL:.0%} intervals cover", f"{score.coverage:.1%}"),
         ]

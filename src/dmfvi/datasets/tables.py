@@ -29,7 +29,8 @@ def read_table(path: str | Path, header: bool | None = None) -> Table:
     """
     file = Path(path)
     if not file.exists():
-        raise FileNotFoundError(f"{file} does not exist")
+        hint = ": {rank} is for --engine mpi" if "{rank}" in str(file) else ""
+        raise FileNotFoundError(f"{file} does not exist{hint}")
     readers = {".npy": _read_npy, ".npz": _read_npz}
     known = sorted([*readers, ".csv"])
     if file.suffix.lower() not in known:

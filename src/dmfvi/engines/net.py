@@ -95,6 +95,7 @@ class NetworkNode:
         self.clock = clock
         self.view = View.first(node, version)
         self.counts = Counts()
+        self.of_another_model: set[int] = set()  # neighbours who answer, but with another model
         self.heard_at: dict[int, float] = {}
         self.changed_at = clock()
         self.said_at = -np.inf
@@ -158,6 +159,7 @@ class NetworkNode:
     def _take(self, peer: int, data: bytes) -> None:
         frame = unpack(data)
         if frame.fingerprint != self.fingerprint:
+            self.of_another_model.add(peer)
             raise Malformed("another model")
         if frame.sender != peer or peer not in self.neighbours:
             raise Malformed("another sender")
@@ -245,10 +247,16 @@ class NetworkNode:
             if calm and enough:
                 break
             if not enough and self.clock() > deadline:
-                silent = sorted(set(self.neighbours) - set(self.view.own.hears))
+                others = sorted(self.of_another_model & set(self.neighbours))
+                silent = sorted(set(self.neighbours) - set(self.view.own.hears) - set(others))
+                of_others = (
+                    f"; nodes {others} have another model: compare [model] and the columns of the data"
+                    if others
+                    else ""
+                )
                 raise TimeoutError(
                     f"node {self.node} waited {timeout:g} seconds for {wait_for} nodes and met "
-                    f"{list(self.view.component)}; never heard: {silent}; refused frames: "
+                    f"{list(self.view.component)}; never heard: {silent}{of_others}; refused frames: "
                     f"{dict(self.counts.refused) or 'none'}. Start the others, check addresses, "
                     "certificates and that all have the same [model] and columns, or lower wait_for"
                 )

@@ -134,7 +134,9 @@ def _write(folder: Path, name: str, content: dict[str, Any]) -> Path:
 def _read(path: Path, name: str, wanted: str) -> tuple[Path, dict[str, Any]]:
     file = path / name if path.is_dir() else path
     if not file.exists():
-        raise FileNotFoundError(f"{file} does not exist: run dmfvi ratings fit --out {path} first")
+        ranks = sorted(str(found) for found in Path(path).glob("rank-*"))
+        hint = f"give one of {ranks}" if ranks else f"run dmfvi ratings fit --out {path} first"
+        raise FileNotFoundError(f"{file} does not exist: {hint}")
     try:
         with np.load(file, allow_pickle=False) as archive:
             content = {key: archive[key] for key in archive.files}
