@@ -2,7 +2,7 @@
 
 250 samples of N(5, 0.8) in 50 dimensions, 5 components, random starts. The data have no subspace: the prior switches
 all components off, at every node, as it does in the pooled fit. A fourth panel has the paper's own form, ADMM on
-moments, beside the natural one: both factorised and from the spectral start, since from random ones moments diverge.
+moments, beside the natural one: both factorised and from the spectral start, since from a random one moments diverged.
 """
 
 from __future__ import annotations
