@@ -40,17 +40,14 @@ def test_without_faults_it_is_the_local_engines_answer(tmp_path: Path, kind: str
         assert apart(saved.posterior, local.node_posteriors_[node]) < 1e-9
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param("gaussian-mixture", marks=pytest.mark.slow), "logistic-regression"]
-)
-def test_lost_messages_and_a_killed_node(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["gaussian-mixture", "logistic-regression"])
+def test_a_killed_node_of_another_kind_comes_back(tmp_path: Path, kind: str) -> None:
     case = CASES[kind]
-    if kind == "gaussian-mixture":
-        case = replace(case, model=replace(case.model, starts=1))
+    faults = Faults(loss=0.1)
+    if kind == "gaussian-mixture":  # its start takes many sums: with lost messages, a minute
+        case, faults = replace(case, model=replace(case.model, starts=1)), Faults()
     quick = Timing(patience=0.02, silence=30.0, settle=0.3, linger=30.0)
-    cluster = Cluster(
-        tmp_path, CHAIN, case.shards, timing=quick, model=case.model, faults=Faults(loss=0.1)
-    )
+    cluster = Cluster(tmp_path, CHAIN, case.shards, timing=quick, model=case.model, faults=faults)
 
     def die(rounds: int) -> None:
         if rounds == 9:
@@ -58,7 +55,7 @@ def test_lost_messages_and_a_killed_node(tmp_path: Path, kind: str) -> None:
 
     cluster.hooks[1] = die
     cluster.start_all()
-    cluster.threads[1].join(200)
+    cluster.threads[1].join(120)
     assert not cluster.threads[1].is_alive()
     del cluster.hooks[1]
     cluster.start(1, None)
