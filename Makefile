@@ -35,7 +35,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	@command -v ip >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 		&& apt-get install -y -qq iproute2 >/dev/null 2>&1; } || true
-	@$(BIN)/python -m pytest -n 2 -m "not slow"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(STAMP)
 	@$(BIN)/python -m pytest -n 2 -m slow

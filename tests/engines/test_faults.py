@@ -167,7 +167,7 @@ def test_a_node_gone_for_good_takes_its_data_along(tmp_path: Path, declared: boo
     check_exact(cluster, rest, [SHARDS[i] for i in rest])
 
 
-@pytest.mark.parametrize("loss", [0.0, 0.2])
+@pytest.mark.parametrize("loss", [0.0, pytest.param(0.2, marks=pytest.mark.slow)])
 def test_compressed_messages_end_exact(tmp_path: Path, loss: float) -> None:
     timing = Timing(20.0, 30.0, 0.3) if loss == 0 else QUICK
     sent = {}

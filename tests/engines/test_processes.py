@@ -102,7 +102,7 @@ def test_a_node_frozen_inside_a_fit(
     assert fits(cluster, 2) == 1 + (not tolerated)
 
 
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("killed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_node_away_at_the_very_end_holds_nobody_up(
     tmp_path: Path, authority: Path, killed: bool
 ) -> None:
