@@ -72,7 +72,11 @@ THIRDS = np.split(DATA, [20, 45])
 
 @pytest.mark.parametrize(
     ("silence", "seconds"),
-    [(60.0, 20.0), (2.0, 6.0), pytest.param(5.0, 20.0, marks=pytest.mark.slow)],
+    [
+        (60.0, 20.0),
+        pytest.param(2.0, 6.0, marks=pytest.mark.slow),
+        pytest.param(5.0, 20.0, marks=pytest.mark.slow),
+    ],
 )
 def test_a_node_frozen_inside_a_fit(
     tmp_path: Path, authority: Path, silence: float, seconds: float
