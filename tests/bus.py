@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dmfvi.engines.faults import Faults, FaultyTransport
-from dmfvi.engines.net import Timing
+from dmfvi.engines.network_node import Timing
 from dmfvi.network import Network
 from dmfvi.node_config import NodeConfig
 from dmfvi.node_models import ModelSettings, PcaModel

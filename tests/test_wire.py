@@ -251,7 +251,7 @@ def test_a_code_never_exceeds_the_error_it_is_allowed(name: str, change: float) 
 
 def test_what_is_refused_is_not_kept() -> None:
     from bus import Bus, BusTransport
-    from dmfvi.engines.net import NetworkNode
+    from dmfvi.engines.network_node import NetworkNode
 
     bus = Bus()
     node = NetworkNode(0, (1,), BusTransport(bus, 0, (1,)), FRAME.fingerprint, version=5)

@@ -10,7 +10,7 @@ from typing import Any
 
 from dmfvi.compression import COMPRESSIONS
 from dmfvi.engines.faults import Faults
-from dmfvi.engines.net import Timing
+from dmfvi.engines.network_node import Timing
 from dmfvi.engines.transport import Identity, check_loopback
 from dmfvi.keys import check_identity
 from dmfvi.node_models import KINDS, ModelSettings, PcaModel

@@ -22,7 +22,8 @@ from dmfvi.datasets.tables import Table
 from dmfvi.engines.base import Engine, Observer, RoundRecord, Run
 from dmfvi.engines.faults import FaultyTransport
 from dmfvi.engines.local import LocalEngine
-from dmfvi.engines.net import MembershipChanged, NetworkEngine, NetworkNode
+from dmfvi.engines.net import NetworkEngine
+from dmfvi.engines.network_node import MembershipChanged, NetworkNode
 from dmfvi.engines.transport import Transport, ZenohTransport
 from dmfvi.families.base import FloatArray
 from dmfvi.files import write_text

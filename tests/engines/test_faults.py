@@ -12,7 +12,7 @@ from bus import Cluster, Killed
 from dmfvi import BayesianPCA, Network
 from dmfvi.compression import COMPRESSIONS
 from dmfvi.engines.faults import Faults
-from dmfvi.engines.net import Timing
+from dmfvi.engines.network_node import Timing
 from helpers import low_rank_shards
 
 RING = Network.ring(5)

@@ -12,7 +12,7 @@ from bus import Cluster, Killed
 from dmfvi import Network
 from dmfvi.datasets.tables import Table
 from dmfvi.engines.faults import Faults
-from dmfvi.engines.net import Timing
+from dmfvi.engines.network_node import Timing
 from dmfvi.node_config import read_config
 from dmfvi.node_models import KINDS
 from dmfvi.storage import load_posterior

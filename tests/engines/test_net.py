@@ -15,7 +15,7 @@ import pytest
 
 from bus import Bus, BusTransport
 from dmfvi import Network
-from dmfvi.engines.net import NetworkNode
+from dmfvi.engines.network_node import NetworkNode
 from dmfvi.engines.transport import Identity, ZenohTransport, check_loopback
 from dmfvi.keys import init_authority, issue
 from dmfvi.membership import Entry, View
