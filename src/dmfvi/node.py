@@ -55,6 +55,13 @@ class Message:
         return int(self.payload.nbytes) + 32
 
 
+class Settled(NamedTuple):
+    """What a node held when it was last calm."""
+
+    belief: Any
+    estimate: FloatArray  # of the average target, from which the belief follows
+
+
 class NodeState(NamedTuple):
     """Everything one node knows."""
 
@@ -74,6 +81,7 @@ class NodeState(NamedTuple):
     others_quiet: Mapping[int, int] = MappingProxyType({})  # as last heard; silence is not calm
     stop_at: int = NO_STOP
     done: bool = False
+    settled: Settled | None = None
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,8 @@ def _target(job: Job, place: Place, own: FloatArray) -> FloatArray:
 
 
 def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, bool]:
-    absorbed = job.model.absorb(job.rule.estimate(state.rule), state.own, state.belief)
+    estimate = job.rule.estimate(state.rule)
+    absorbed = job.model.absorb(estimate, state.own, state.belief)
     change = job.model.change(absorbed.belief, state.belief)
     rate = state.rate
     if np.isfinite(state.change) and state.change > 0:
@@ -149,6 +158,7 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
     error = change * rate / (1.0 - rate)
     calm = error < SAFETY * job.tol and progress.disagreement < SAFETY * job.tol
     calm_sweeps = state.calm_sweeps + 1 if calm and not absorbed.limited else 0
+    enough = calm_sweeps >= (CALM_SWEEPS_WHEN_LATE if state.late else 1)
     own = job.model.local_step(state.shard, absorbed.belief)
     rule_state = job.rule.retarget(state.rule, _target(job, state.place, own))
     state = state._replace(
@@ -158,8 +168,9 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
         sweeps=state.sweeps + 1,
         change=change,
         rate=rate,
-        calm=calm_sweeps >= (CALM_SWEEPS_WHEN_LATE if state.late else 1),
+        calm=enough,
         calm_sweeps=calm_sweeps,
+        settled=Settled(absorbed.belief, estimate) if enough else state.settled,
     )
     return state, absorbed.limited
 
@@ -175,6 +186,17 @@ def _agree_to_stop(job: Job, state: NodeState, inbox: Mapping[int, Message]) -> 
     quiet = 1 + min([state.quiet, *heard]) if state.calm else 0
     if stop_at == NO_STOP and quiet > state.place.diameter:
         stop_at = state.round + state.place.diameter
-    return state._replace(
+    state = state._replace(
         quiet=quiet, others_quiet=others, stop_at=stop_at, done=state.round >= stop_at
     )
+    return _hold(state) if state.done else state
+
+
+def _hold(state: NodeState) -> NodeState:
+    """The end of a node that was calm when the round to stop was named, and is not now.
+
+    Late messages and a changed step may stir it in the rounds between; all had agreed before.
+    """
+    if state.calm or state.settled is None:
+        return state
+    return state._replace(belief=state.settled.belief, calm=True)

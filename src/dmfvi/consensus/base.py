@@ -97,8 +97,8 @@ class ConsensusRule(ABC):
         """After the newest message went out coarser than it is, as ``payload``: what the neighbours go by."""
         return state
 
-    def farewell(self, state: Any) -> FloatArray:
-        """The payload of a node's last message: enough for one that comes too late to agree."""
+    def farewell(self, state: Any, agreed: FloatArray) -> FloatArray:
+        """The payload of a node's last message, with what was agreed on for one that comes too late."""
         return self.payload(state)
 
     def shortest(self, state: Any) -> int:

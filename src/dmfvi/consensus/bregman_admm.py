@@ -229,7 +229,7 @@ class BregmanADMM(ConsensusRule):
         return _accumulate(state, self.relaxation)
 
     def payload(self, state: AdmmState) -> FloatArray:
-        return _said(state, with_belief=not state.steady)
+        return _said(state, None if state.steady else state.belief)
 
     def sent(self, state: AdmmState, payload: FloatArray) -> AdmmState:
         # both ends of an edge must go by the same sums, or the duals no longer add up to zero; what the
@@ -237,8 +237,8 @@ class BregmanADMM(ConsensusRule):
         told = payload[HEADER : HEADER + state.target.size]
         return state._replace(history={**state.history, state.round: told})
 
-    def farewell(self, state: AdmmState) -> FloatArray:
-        return _said(state, with_belief=True)
+    def farewell(self, state: AdmmState, agreed: FloatArray) -> FloatArray:
+        return _said(state, agreed)
 
     def shortest(self, state: AdmmState) -> int:
         return HEADER + state.target.size
@@ -265,11 +265,10 @@ class BregmanADMM(ConsensusRule):
         return Plan(schedule, rounds, c, edge_rounds, fixed is not None, lowest)
 
 
-def _said(state: AdmmState, with_belief: bool) -> FloatArray:
+def _said(state: AdmmState, belief: FloatArray | None) -> FloatArray:
     late = state.lateness
     head = np.array([late.version, late.level, late.peak])
-    parts = [head, state.total, state.belief] if with_belief else [head, state.total]
-    return np.concatenate(parts)
+    return np.concatenate([head, state.total] if belief is None else [head, state.total, belief])
 
 
 # -- the two steps ----------------------------------------------------------------------

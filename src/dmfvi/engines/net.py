@@ -20,12 +20,12 @@ from dmfvi.engines.base import Observer, Run, check_links, record_round
 from dmfvi.engines.links import Links
 from dmfvi.engines.network_node import HELP_AGAIN, NetworkNode
 from dmfvi.network import Network
-from dmfvi.node import Job, Message, NodeState, message_of, start_node, step_node
+from dmfvi.node import Job, Message, NodeState, Settled, message_of, start_node, step_node
 
 #: own message is repeated after this part of the patience
 REPEAT_AFTER = 0.25
 #: absorbing the same statistics again, until the belief stands still
-SETTLING_STEPS, SETTLED = 200, 1e-10
+SETTLING_STEPS, STANDS_STILL = 200, 1e-10
 
 
 class NetworkEngine:
@@ -90,14 +90,12 @@ class NetworkEngine:
             state = self._caught_up(job, state, [ids[j] for j in place.neighbours])
             run.beliefs = [state.belief]
             run.history[-1] = replace(run.history[-1], objective=job.model.objective(state.belief))
-        run.converged = state.done
-        last = message_of(job, state)
-        last = replace(last, payload=job.rule.farewell(state.rule))
-        final, _ = node.frame_of(last, final=True)
+        run.converged = state.done and state.calm
+        final, _ = node.frame_of(_farewell(job, state), final=True)
         node.finals[phase] = final
         node.say(final)
         node.phase += 1
-        if self.journal is not None and state.done:
+        if self.journal is not None and run.converged:
             kept = (state.belief, np.frombuffer(final, dtype=np.uint8), run.history[-1])
             self.journal.finish(phase, kept)
         return run
@@ -124,7 +122,9 @@ class NetworkEngine:
         while self.node.clock() < deadline:
             for peer in peers:
                 for frame in self.node.mail.get((peer, self.node.phase), {}).values():
-                    agreed = job.rule.told(frame.payload, like) if frame.final else None
+                    if not (frame.final and frame.quiet):  # not agreed on by its sender either
+                        continue
+                    agreed = job.rule.told(frame.payload, like)
                     if agreed is not None:
                         return _absorbed(job, state, agreed)
             self.node.say(self.node.frame_of(message_of(job, state))[0])  # ask for it
@@ -181,9 +181,16 @@ class NetworkEngine:
 
 def _sizes(job: Job, state: NodeState) -> set[int]:
     """Payload sizes that a neighbour may send in this phase: with and without what late links need."""
-    return {job.rule.payload(state.rule).size, job.rule.farewell(state.rule).size} | {
-        job.rule.shortest(state.rule)
-    }
+    farewell = job.rule.farewell(state.rule, job.rule.estimate(state.rule))
+    return {job.rule.payload(state.rule).size, farewell.size, job.rule.shortest(state.rule)}
+
+
+def _farewell(job: Job, state: NodeState) -> Message:
+    """A node's last message of a phase; calm only if it knows what was agreed on."""
+    held = state.settled if state.done else None
+    agreed = job.rule.estimate(state.rule) if held is None else held.estimate
+    message = replace(message_of(job, state), payload=job.rule.farewell(state.rule, agreed))
+    return replace(message, quiet=0 if held is None else max(1, state.quiet))
 
 
 def _absorbed(job: Job, state: NodeState, agreed: Any) -> NodeState:
@@ -192,6 +199,6 @@ def _absorbed(job: Job, state: NodeState, agreed: Any) -> NodeState:
         absorbed = job.model.absorb(agreed, state.own, state.belief)
         change = job.model.change(absorbed.belief, state.belief)
         state = state._replace(belief=absorbed.belief)
-        if change < SETTLED:
+        if change < STANDS_STILL:
             break
-    return state
+    return state._replace(calm=True, settled=Settled(state.belief, agreed))
