@@ -224,7 +224,7 @@ class Session:
         accelerated = acceleration
         if accelerated == "auto":
             accelerated = self.exact and model.memoryless
-        node_model = Conjugate(model, bool(accelerated))
+        node_model = Conjugate(model, bool(accelerated), network.n_nodes == 1)
         if start is None:
             starts = self.shared_start(model, shards, random_state)
         else:

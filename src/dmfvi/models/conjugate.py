@@ -5,6 +5,10 @@
 The bound travels as one more number. Sweeps may be accelerated (Anderson 1965, Walker & Ni 2011): the last few
 beliefs and what the plain sweep made of them give an extrapolation; it has the same fixed point, and a
 step after which the bound turns out lower is taken back, so that the bound never falls.
+
+Extrapolation magnifies differences, and rounding makes each node's belief a little different. So nodes that
+extrapolate tell each other their beliefs too, and all of them go by the mean: (s_i, bound_i, lambda_i, 1) travel
+together, and the 1 counts the nodes.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from dmfvi.families.product import Product
 from dmfvi.models.base import Absorbed, Belief, ConjugateModel, Learned, Model
 from dmfvi.models.extrapolation import (
     CALM_ENOUGH,
+    CAUTION,
     MEMORY,
     combined,
     has_fallen,
@@ -53,6 +58,7 @@ class Conjugate(Model):
 
     model: ConjugateModel
     accelerated: bool = True
+    alone: bool = True  # the only node
 
     def begin(self, q: Belief, carried: FloatArray | None = None) -> ConjugateBelief:
         """The belief of a node before its first sweep."""
@@ -81,11 +87,21 @@ class Conjugate(Model):
                 f"{name} gave statistics that are not finite: look for NaN in the shard"
             )
         message = np.append(statistics, float(learned.bound))
-        return message if belief.carried is None else message + belief.carried
+        if belief.carried is not None:
+            message = message + belief.carried
+        return np.concatenate([message, belief.natural, [1.0]]) if self._tells_belief else message
+
+    @property
+    def _tells_belief(self) -> bool:
+        return self.accelerated and not self.alone
 
     def absorb(self, total: FloatArray, own: FloatArray, belief: ConjugateBelief) -> Absorbed:
         if not np.isfinite(total).all():
             return Absorbed(belief, True)
+        if self._tells_belief:
+            total, beliefs, count = np.split(total, [self.model.statistics_size + 1, -1])
+            if belief.swept:  # the start is the same everywhere, to the last bit
+                belief = replace(belief, natural=beliefs / count)
         objective = float(total[-1]) - belief.divergence
         if belief.plain is not None and has_fallen(objective, belief.objective):
             # the plain sweep's result cannot have been worse: go back to it, and forget
@@ -112,7 +128,8 @@ class Conjugate(Model):
         """Largest relative change of a block, by this step or by the plain sweep before it."""
         if not old.swept:
             return np.inf
-        return max(_distance(old.q, new.natural, old.natural), new.residual)
+        moved = max(_distance(old.q, new.natural, old.natural), new.residual)
+        return CAUTION * moved if self.accelerated else moved
 
     def objective(self, belief: ConjugateBelief) -> float:
         return belief.objective

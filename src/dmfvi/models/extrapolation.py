@@ -3,7 +3,8 @@
     x_t: a point        g(x_t): its image by a plain sweep        at the fixed point g(x) = x
 
 The combination of images whose residuals g - x cancel best is tried instead of the last image; where all residuals are
-zero it is that image.
+zero it is that image. Where it lies behind, against the last residual, residuals grow: the iteration is leaving a saddle,
+to which Anderson's step would lead back. There it goes on along the residual, some residuals further.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ MEMORY = 8
 #: extrapolation begins when a plain sweep changes the belief by less than this part: earlier, it could
 #: carry the belief over to another optimum than plain sweeps find
 CALM_ENOUGH = 0.1
+#: extrapolated sweeps shrink fast, plain ones need not: their last change counts so many times
+CAUTION = 10.0
 #: directions weaker than this part of the strongest are not extrapolated along
-WEAKEST_DIRECTION = 1e-6
+WEAKEST_DIRECTION = 1e-4
+#: how many residuals further than the image to go while residuals grow
+STRIDE = 4.0
 #: rounding of a bound, relative: a fall by less is none
 BOUND_ROUNDING = 1e-11
 
@@ -32,7 +37,10 @@ def combined(
     differences = np.stack([residuals[-1] - r for r in residuals[:-1]], axis=1)
     share = np.linalg.lstsq(differences, residuals[-1], rcond=WEAKEST_DIRECTION)[0]
     moves = np.stack([latest - g for g in images[:-1]], axis=1)
-    return np.asarray(latest - moves @ share)
+    candidate = latest - moves @ share
+    if weight * (candidate - points[-1]) @ residuals[-1] < 0:
+        candidate = latest + STRIDE * (latest - points[-1])
+    return np.asarray(candidate)
 
 
 def has_fallen(bound: float, before: float) -> bool:

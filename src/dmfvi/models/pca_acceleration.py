@@ -18,6 +18,7 @@ from dmfvi.families.base import FloatArray
 from dmfvi.models.base import Absorbed, Model
 from dmfvi.models.extrapolation import (
     CALM_ENOUGH,
+    CAUTION,
     MEMORY,
     combined,
     has_fallen,
@@ -26,9 +27,6 @@ from dmfvi.models.extrapolation import (
 from dmfvi.models.pca import BayesianPcaModel
 from dmfvi.models.pca_belief import PcaBelief
 from dmfvi.models.pca_statistics import PcaStatistics
-
-#: extrapolated sweeps shrink fast, plain ones need not: their last change counts so many times
-CAUTION = 10.0
 
 
 @dataclass(frozen=True)
