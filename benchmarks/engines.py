@@ -81,7 +81,7 @@ def mpi() -> None:
 
 def zenoh() -> None:
     """Ping-pong of a megabyte: frames over mutual TLS against plain Zenoh puts."""
-    from dmfvi.engines.transport import Identity, ZenohTransport
+    from dmfvi.engines.zenoh import Identity, ZenohTransport
     from dmfvi.keys import init_authority, issue
     from dmfvi.wire import ROUND, Frame, pack, unpack
 

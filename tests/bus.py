@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from dmfvi.deploy.config import NodeConfig
+from dmfvi.deploy.kinds import ModelSettings, PcaModel
+from dmfvi.deploy.program import NodeProgram
 from dmfvi.engines.faults import Faults, FaultyTransport
 from dmfvi.engines.network_node import Timing
 from dmfvi.network import Network
-from dmfvi.node_config import NodeConfig
-from dmfvi.node_models import ModelSettings, PcaModel
-from dmfvi.node_program import NodeProgram
 from dmfvi.storage import SavedPosterior, load_posterior
 
 
@@ -139,7 +139,7 @@ class Cluster:
         for node in range(self.network.n_nodes):
             self.start(node, self.network.n_nodes)
 
-    def wait(self, seconds: float = 90.0, nodes: list[int] | None = None) -> None:
+    def wait(self, seconds: float = 240.0, nodes: list[int] | None = None) -> None:
         deadline = time.monotonic() + seconds
         for node in nodes if nodes is not None else list(self.threads):
             self.threads[node].join(max(0.1, deadline - time.monotonic()))

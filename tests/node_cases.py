@@ -9,9 +9,7 @@ import numpy as np
 
 from dmfvi.datasets import make_cube
 from dmfvi.datasets.tables import Table
-from dmfvi.models.conjugate import distance
-from dmfvi.network import Network
-from dmfvi.node_models import (
+from dmfvi.deploy.kinds import (
     GaussianHmmModel,
     GaussianMixtureModel,
     LinearRegressionModel,
@@ -20,6 +18,8 @@ from dmfvi.node_models import (
     PcaModel,
     StructureModel,
 )
+from dmfvi.models.conjugate import distance
+from dmfvi.network import Network
 from helpers import low_rank_shards
 
 N_NODES = 3

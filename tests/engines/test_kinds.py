@@ -11,10 +11,10 @@ import pytest
 from bus import Cluster, Killed
 from dmfvi import Network
 from dmfvi.datasets.tables import Table
+from dmfvi.deploy.config import read_config
+from dmfvi.deploy.kinds import KINDS
 from dmfvi.engines.faults import Faults
 from dmfvi.engines.network_node import Timing
-from dmfvi.node_config import read_config
-from dmfvi.node_models import KINDS
 from dmfvi.storage import load_posterior
 from node_cases import CASES, N_NODES, apart
 
@@ -148,7 +148,7 @@ def test_settings_that_do_not_fit_the_rows_are_refused(kind, changes, message: s
 
 def test_a_node_leaves_a_model_that_predicts(tmp_path: Path) -> None:
     import dmfvi
-    from dmfvi.node_program import MODEL_FILE
+    from dmfvi.deploy.program import MODEL_FILE
 
     case = CASES["gaussian-mixture"]
     timing = Timing(patience=20.0, settle=0.3)

@@ -16,7 +16,7 @@ import pytest
 from bus import Bus, BusTransport
 from dmfvi import Network
 from dmfvi.engines.network_node import NetworkNode
-from dmfvi.engines.transport import Identity, ZenohTransport, check_loopback
+from dmfvi.engines.zenoh import Identity, ZenohTransport, check_loopback
 from dmfvi.keys import init_authority, issue
 from dmfvi.membership import Entry, View
 from dmfvi.wire import DIFFERENCE8, INT64, ROUND, SPARSE, VIEW, Difference, Frame, pack
@@ -237,7 +237,7 @@ def test_a_neighbour_with_the_right_epoch_cannot_crash_or_fill_a_node() -> None:
     ],
 )
 def test_bad_configurations_are_named(tmp_path: Path, text: str, message: str) -> None:
-    from dmfvi.node_config import read_config
+    from dmfvi.deploy.config import read_config
 
     file = tmp_path / "node.toml"
     file.write_text(text)

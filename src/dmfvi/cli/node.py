@@ -38,8 +38,8 @@ def node(
 
     SIGTERM or Ctrl-C makes the node leave: the others go on without its data.
     """
-    from dmfvi.node_config import read_config
-    from dmfvi.node_program import Status, finite, run_node
+    from dmfvi.deploy.config import read_config
+    from dmfvi.deploy.program import Status, finite, run_node
 
     settings = read_config(config, insecure)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -102,7 +102,7 @@ def launch(
 
     The file lists the nodes' own files: nodes = ["node0.toml", "node1.toml"].
     """
-    from dmfvi.node_config import read_config
+    from dmfvi.deploy.config import read_config
 
     files = _node_files(cluster)
     settings = {file: read_config(file, insecure) for file in files}

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from dmfvi.compression import COMPRESSIONS
+from dmfvi.deploy.kinds import KINDS, ModelSettings, PcaModel
 from dmfvi.engines.faults import Faults
 from dmfvi.engines.network_node import Timing
-from dmfvi.engines.transport import Identity, check_loopback
+from dmfvi.engines.zenoh import Identity, check_loopback
 from dmfvi.keys import check_identity
-from dmfvi.node_models import KINDS, ModelSettings, PcaModel
 
 
 @dataclass(frozen=True)

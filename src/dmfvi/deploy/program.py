@@ -19,12 +19,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dmfvi.checkpoint import Journal
 from dmfvi.datasets.tables import Table
+from dmfvi.deploy.config import NodeConfig
 from dmfvi.engines.base import Engine, Observer, RoundRecord, Run
 from dmfvi.engines.faults import FaultyTransport
 from dmfvi.engines.local import LocalEngine
 from dmfvi.engines.net import NetworkEngine
 from dmfvi.engines.network_node import MembershipChanged, NetworkNode
-from dmfvi.engines.transport import Transport, ZenohTransport
+from dmfvi.engines.transport import Transport
+from dmfvi.engines.zenoh import ZenohTransport
 from dmfvi.families.base import FloatArray
 from dmfvi.files import write_text
 from dmfvi.membership import Entry, View
@@ -32,7 +34,6 @@ from dmfvi.model_files import FILE_NAME as MODEL_FILE
 from dmfvi.model_files import save as save_model
 from dmfvi.network import Network
 from dmfvi.node import Job
-from dmfvi.node_config import NodeConfig
 from dmfvi.storage import save_posterior
 
 #: seconds between two lines of status
