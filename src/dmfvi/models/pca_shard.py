@@ -149,7 +149,7 @@ class MaskedShard:
         gap = self.filled - self.mask * (extended @ w.mean.T)
         residual = (
             np.vdot(gap, gap)
-            + np.einsum("di,dij,dj->", w.mean, spread_rows, w.mean, optimize=True)
+            + np.vdot(w.mean[:, :, None] * w.mean[:, None, :], spread_rows)
             + np.sum(w.covariance * rows)
         )
         latent = unpack_symmetric(outer.sum(0))
