@@ -15,7 +15,7 @@ import pytest
 
 from bus import Bus, BusTransport
 from dmfvi import Network
-from dmfvi.engines.network_node import NetworkNode
+from dmfvi.engines.network_node import MOST_LIVES, NetworkNode
 from dmfvi.engines.zenoh import Identity, ZenohTransport, check_loopback
 from dmfvi.keys import init_authority, issue
 from dmfvi.membership import Entry, View
@@ -263,6 +263,26 @@ def test_who_has_finished_and_gone_is_told_from_who_has_only_gone() -> None:
     assert not node.all_finished
     node.view = node.view.finished(epoch)
     assert node.all_finished
+
+
+def test_a_second_node_with_the_same_id_is_noticed() -> None:
+    """Each hears of the other's entry by way of a neighbour, and takes it for its own earlier life."""
+    bus = Bus()
+    node = NetworkNode(0, (1,), BusTransport(bus, 0, (1,)), b"m" * 16, version=5)
+    neighbour = BusTransport(bus, 1, (0,))
+
+    def told(version: int) -> None:
+        view = View(1, {0: Entry(version, (1,)), 1: Entry(3, (0,))}).pack()
+        neighbour.send(pack(Frame(VIEW, b"m" * 16, 1, 0, 0, 0, 0, 0, view), INT64))
+        node.listen(1.0)
+
+    for version in (9, 9, 12):  # of earlier lives: outlived, and that is that
+        told(version)
+        assert node.view.own.version > version
+    while node.lives < MOST_LIVES:
+        told(node.view.own.version + 1)
+    with pytest.raises(ValueError, match="somebody else runs as node 0"):
+        told(node.view.own.version + 1)
 
 
 def test_rules_that_need_every_message_are_refused() -> None:

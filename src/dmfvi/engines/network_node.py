@@ -16,7 +16,7 @@ import numpy as np
 from dmfvi.compression import Compressor, References
 from dmfvi.engines.transport import Transport
 from dmfvi.families.base import FloatArray
-from dmfvi.membership import View, read_entries
+from dmfvi.membership import Entry, View, read_entries
 from dmfvi.network import Network
 from dmfvi.node import NO_STOP, Message
 from dmfvi.wire import INT64, ROUND, VIEW, Frame, Malformed, pack, unpack
@@ -33,6 +33,8 @@ PHASES_AHEAD, ROUNDS_AHEAD = 1, 10_000_000
 LARGEST_MESSAGE = 2**27
 #: magnitudes beyond this are no statistics of standardised data
 LARGEST_NUMBER = 1e100
+#: a node that comes back outlives what others remember of it once or twice; a twin does so without end
+MOST_LIVES = 20
 #: rounds of a neighbour that are kept until they are needed
 AHEAD = 8
 
@@ -85,6 +87,7 @@ class NetworkNode:
         self.clock = clock
         self.view = View.first(node, version)
         self.counts = Counts()
+        self.lives = 0  # times that others knew a later entry of this node than its own
         self.of_another_model: set[int] = set()  # neighbours who answer, but with another model
         self.heard_at: dict[int, float] = {}
         self.changed_at = clock()
@@ -156,6 +159,7 @@ class NetworkNode:
         if frame.kind == VIEW:
             entries = read_entries(frame.payload)
             self._alive(peer)
+            self._check_twin(entries)
             self._see(self.view.merged(entries))
             return
         self._alive(peer)
@@ -180,6 +184,18 @@ class NetworkNode:
         box[frame.round] = frame
         for number in sorted(box)[:-AHEAD]:
             del box[number]
+
+    def _check_twin(self, entries: dict[int, Entry]) -> None:
+        """Two nodes with one id would outlive each other for ever, and nobody could begin."""
+        mine = entries.get(self.node)
+        if mine is None or mine.version <= self.view.own.version:
+            return
+        self.lives += 1
+        if self.lives > MOST_LIVES:
+            raise ValueError(
+                f"somebody else runs as node {self.node}: others keep hearing newer entries of it than its own. "
+                "Give every machine an id of its own in [node], and stop the other one"
+            )
 
     def _help(self, frame: Frame) -> None:
         """A neighbour is still in a phase that is over here: tell it how that ended."""
