@@ -110,8 +110,9 @@ class Meeting:
         run = self.engine.run(job, self.network, vectors, [None] * len(vectors), MAX_SUM_ROUNDS)
         if not run.converged:
             raise RuntimeError(
-                f"the nodes did not agree on a sum within {MAX_SUM_ROUNDS} rounds "
-                f"(disagreement {run.history[-1].disagreement:.1e}): the links are too bad"
+                f"no agreement on a sum after {run.n_rounds} rounds (disagreement "
+                f"{run.history[-1].disagreement:.1e}; at most {MAX_SUM_ROUNDS} rounds): the links are too bad, or the "
+                "others have agreed and gone while this node was away; run it again"
             )
         self.n_rounds += run.n_rounds
         self.bytes_sent += sum(record.bytes_sent for record in run.history)

@@ -13,7 +13,7 @@ from typing import Any
 from dmfvi.node import NodeState
 from dmfvi.structured import FileKind, read_structured, write_structured
 
-CHECKPOINT = FileKind("dmfvi-checkpoint", 1, "checkpoint", "remove it")
+CHECKPOINT = FileKind("dmfvi-checkpoint", 2, "checkpoint", "remove it")
 
 
 def save_checkpoint(path: Path, content: Any, fingerprint: str) -> Path:

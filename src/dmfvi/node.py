@@ -24,6 +24,8 @@ NO_STOP = np.iinfo(np.int64).max
 SAFETY = 0.1
 #: with lost messages one sweep may look calm by chance
 CALM_SWEEPS_WHEN_LATE = 3
+#: rounds per hop that news of a node's calm may be old when the others name the round to stop
+HELD_ROUNDS = 10
 #: assumed contraction per sweep while it cannot be measured, and its cap
 DEFAULT_RATE, MAX_RATE = 0.5, 0.98
 
@@ -60,6 +62,7 @@ class Settled(NamedTuple):
 
     belief: Any
     estimate: FloatArray  # of the average target, from which the belief follows
+    round: int  # the last one in which it was calm
 
 
 class NodeState(NamedTuple):
@@ -170,7 +173,7 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
         rate=rate,
         calm=enough,
         calm_sweeps=calm_sweeps,
-        settled=Settled(absorbed.belief, estimate) if enough else state.settled,
+        settled=Settled(absorbed.belief, estimate, state.round) if enough else state.settled,
     )
     return state, absorbed.limited
 
@@ -186,8 +189,15 @@ def _agree_to_stop(job: Job, state: NodeState, inbox: Mapping[int, Message]) -> 
     quiet = 1 + min([state.quiet, *heard]) if state.calm else 0
     if stop_at == NO_STOP and quiet > state.place.diameter:
         stop_at = state.round + state.place.diameter
+    settled = state.settled
+    if state.calm and settled is not None:
+        settled = settled._replace(round=state.round)
     state = state._replace(
-        quiet=quiet, others_quiet=others, stop_at=stop_at, done=state.round >= stop_at
+        quiet=quiet,
+        others_quiet=others,
+        stop_at=stop_at,
+        done=state.round >= stop_at,
+        settled=settled,
     )
     return _hold(state) if state.done else state
 
@@ -195,8 +205,10 @@ def _agree_to_stop(job: Job, state: NodeState, inbox: Mapping[int, Message]) -> 
 def _hold(state: NodeState) -> NodeState:
     """The end of a node that was calm when the round to stop was named, and is not now.
 
-    Late messages and a changed step may stir it in the rounds between; all had agreed before.
+    Late messages and a changed step may stir it in the rounds between; all had agreed before. A calm of long ago is
+    none: the node was away since, or an observer wished to stop before anybody was calm.
     """
-    if state.calm or state.settled is None:
+    recent = state.stop_at - HELD_ROUNDS * (1 + state.place.diameter)
+    if state.calm or state.settled is None or state.settled.round < recent:
         return state
     return state._replace(belief=state.settled.belief, calm=True)

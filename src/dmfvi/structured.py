@@ -149,7 +149,8 @@ def read_structured(path: Path, kind: FileKind, mark: str = "") -> Any:
         raise ValueError(f"{path} is not a {kind.format} file: {kind.remedy}")
     if head.get("version") != kind.version:
         raise ValueError(
-            f"{path} has version {head.get('version')}, this library reads version {kind.version}"
+            f"{path} has version {head.get('version')}, this library reads version {kind.version}: "
+            f"{kind.remedy}"
         )
     if digest != _digest(head, arrays):
         raise ValueError(f"{path} has been altered: its checksum does not match, {kind.remedy}")

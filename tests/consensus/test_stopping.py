@@ -10,8 +10,8 @@ import pytest
 from dmfvi import Network
 from dmfvi.consensus import BregmanADMM, Place
 from dmfvi.engines.net import _farewell
-from dmfvi.models.base import Average
-from dmfvi.node import NO_STOP, Job, NodeState, message_of, start_node, step_node
+from dmfvi.models.base import Absorbed, Average, Model
+from dmfvi.node import NO_STOP, Job, NodeState, ask_to_stop, message_of, start_node, step_node
 
 
 def stirred(state: NodeState) -> NodeState:
@@ -51,3 +51,60 @@ def test_a_node_stirred_after_the_stop_was_named(network: Network, rounds_per_sw
         told = job.rule.told(last.payload, expected)
         assert last.quiet > 0
         np.testing.assert_allclose(told, expected, rtol=1e-6)
+
+
+class Saddle(Model):
+    """x <- x + x (1 - x) / 2 at every node: calm at 0 for a while, then off to 1. The belief is 1 + x."""
+
+    def local_step(self, shard: float, belief: float) -> np.ndarray:
+        x = belief - 1.0
+        return np.array([shard * (1.0 + x + 0.5 * x * (1.0 - x))])
+
+    def absorb(self, total: np.ndarray, own: np.ndarray, belief: float) -> Absorbed:
+        return Absorbed(float(total[0]), False)
+
+    def change(self, new: float, old: float) -> float:
+        return abs(new - old) / abs(new)
+
+
+CHAIN = Network.chain(9)
+LEAVING = Job(Saddle(), BregmanADMM(), tol=1e-6)
+
+
+def leaving_a_saddle(ask_at: int | None = None) -> tuple[list[NodeState], list[NodeState]]:
+    """The nodes at their end, and as they were when calm at the saddle."""
+    nodes = [start_node(LEAVING, Place.of(CHAIN, i), 1 / 9, 1 + 4e-9) for i in range(9)]
+    at_saddle: list[NodeState] = []
+    for number in range(1, 2000):
+        said = [message_of(LEAVING, node) for node in nodes]
+        for i, node in enumerate(nodes):
+            if not node.done:
+                inbox = {j: said[j] for j in CHAIN.neighbours(i)}
+                nodes[i], _ = step_node(LEAVING, node, inbox)
+        if not at_saddle and nodes[0].calm:
+            at_saddle = list(nodes)
+        if number == ask_at:
+            nodes = [ask_to_stop(node) for node in nodes]
+        if all(node.done for node in nodes):
+            break
+    assert at_saddle
+    assert at_saddle[0].settled is not None
+    return nodes, at_saddle
+
+
+def test_a_wish_to_stop_does_not_bring_back_a_calm_of_long_ago() -> None:
+    nodes, _ = leaving_a_saddle(ask_at=480)
+    for node in nodes:
+        assert node.belief == pytest.approx(2.0, abs=1e-3)
+        assert not node.calm
+
+
+def test_a_node_that_was_away_since_its_calm_knows_that_it_missed_the_end() -> None:
+    """It comes back from a checkpoint of the saddle when the others have stopped far from it."""
+    nodes, at_saddle = leaving_a_saddle()
+    said = message_of(LEAVING, nodes[1])
+    late = at_saddle[0]
+    while not late.done:
+        late, _ = step_node(LEAVING, late, {1: said})
+    assert not late.calm  # so the engine asks the others what was agreed on
+    assert _farewell(LEAVING, late).quiet == 0

@@ -187,7 +187,7 @@ def _sizes(job: Job, state: NodeState) -> set[int]:
 
 def _farewell(job: Job, state: NodeState) -> Message:
     """A node's last message of a phase; calm only if it knows what was agreed on."""
-    held = state.settled if state.done else None
+    held = state.settled if state.done and state.calm else None
     agreed = job.rule.estimate(state.rule) if held is None else held.estimate
     message = replace(message_of(job, state), payload=job.rule.farewell(state.rule, agreed))
     return replace(message, quiet=0 if held is None else max(1, state.quiet))
@@ -201,4 +201,4 @@ def _absorbed(job: Job, state: NodeState, agreed: Any) -> NodeState:
         state = state._replace(belief=absorbed.belief)
         if change < STANDS_STILL:
             break
-    return state._replace(calm=True, settled=Settled(state.belief, agreed))
+    return state._replace(calm=True, settled=Settled(state.belief, agreed, state.round))

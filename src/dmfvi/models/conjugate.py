@@ -24,6 +24,8 @@ from dmfvi.families.base import Family, FloatArray
 from dmfvi.families.product import Product
 from dmfvi.models.base import Absorbed, Belief, ConjugateModel, Learned, Model
 from dmfvi.models.extrapolation import (
+    AGREED_ROUNDING,
+    BOUND_ROUNDING,
     CALM_ENOUGH,
     CAUTION,
     MEMORY,
@@ -98,24 +100,27 @@ class Conjugate(Model):
     def absorb(self, total: FloatArray, own: FloatArray, belief: ConjugateBelief) -> Absorbed:
         if not np.isfinite(total).all():
             return Absorbed(belief, True)
+        point = belief.natural
         if self._tells_belief:
             total, beliefs, count = np.split(total, [self.model.statistics_size + 1, -1])
             if belief.swept:  # the start is the same everywhere, to the last bit
-                belief = replace(belief, natural=beliefs / count)
+                point = beliefs / count
         objective = float(total[-1]) - belief.divergence
-        if belief.plain is not None and has_fallen(objective, belief.objective):
+        rounding = BOUND_ROUNDING if self.alone else AGREED_ROUNDING
+        fallen = has_fallen(objective, belief.objective, rounding)
+        if belief.plain is not None and fallen:
             # the plain sweep's result cannot have been worse: go back to it, and forget
             return Absorbed(self._at(belief.plain, replace(belief, points=(), images=())), False)
         image, limited = self._plain_sweep(total[:-1], belief)
         if image is None:
             return Absorbed(belief, True)
-        residual = _distance(belief.q, image, belief.natural)
+        residual = _distance(belief.q, image, point)
         kept = replace(belief, objective=objective, residual=residual, swept=True)
         if limited or not self.accelerated:
             return Absorbed(self._at(image, replace(kept, points=(), images=())), limited)
         kept = replace(
             kept,
-            points=(*belief.points, belief.natural)[-MEMORY:],
+            points=(*belief.points, point)[-MEMORY:],
             images=(*belief.images, image)[-MEMORY:],
         )
         if residual < CALM_ENOUGH and len(kept.points) > 1:
@@ -128,8 +133,8 @@ class Conjugate(Model):
         """Largest relative change of a block, by this step or by the plain sweep before it."""
         if not old.swept:
             return np.inf
-        moved = max(_distance(old.q, new.natural, old.natural), new.residual)
-        return CAUTION * moved if self.accelerated else moved
+        residual = CAUTION * new.residual if self.accelerated else new.residual
+        return max(_distance(old.q, new.natural, old.natural), residual)
 
     def objective(self, belief: ConjugateBelief) -> float:
         return belief.objective

@@ -5,7 +5,7 @@
 The belief after g(x_t) is the plain sweep's; the combined images make another, which is tried. The bound, known one sweep later,
 decides: if it has fallen, the plain sweep's belief, which cannot be worse, takes its place. The fixed point is that of
 plain sweeps. What is missing in a pattern (tracks that end, tests that only some take) makes plain sweeps creep; there it
-saves most. Several nodes would have to hold the same statistics to the last bit in order to extrapolate alike.
+saves most.
 """
 
 from __future__ import annotations
