@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dmfvi
 from dmfvi.cli import main
 from dmfvi.datasets import make_cube, make_low_rank, mask_at_random, read_table
 from dmfvi.storage import FILE_NAME, load_posterior
@@ -55,6 +56,9 @@ def test_fit_then_impute(
     )
     assert code == 0
     assert "converged" in capsys.readouterr().out
+    estimator = dmfvi.load(model / "model.npz")
+    assert estimator.network.n_nodes == 6
+    assert np.sqrt(np.mean((estimator.impute(holes) - truth)[np.isnan(holes)] ** 2)) < 0.5
     filled = tmp_path / "filled.csv"
     assert (
         run(monkeypatch, "impute", str(path), "--model", str(model), "--out", str(filled), "--std")

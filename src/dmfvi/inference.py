@@ -160,7 +160,7 @@ class Session:
         if not isinstance(graph, Network):
             raise TypeError(
                 f"network must be a dmfvi.Network or None, received {type(graph).__name__}: "
-                "wrap a graph with Network.from_networkx"
+                "make one with Network.ring(5) and the like, or wrap a graph with Network.from_networkx"
             )
         machine: Engine = open_engine(where, links, n_jobs)
         if network is None and links is not None:
@@ -319,7 +319,8 @@ def warn_unless_converged(run: Run, tol: float, stacklevel: int) -> None:
     warnings.warn(
         f"not converged after {last.round} rounds: relative change {last.change:.2e}, "
         f"disagreement {last.disagreement:.2e}, {limited} limited steps; nodes stop when the error they "
-        f"estimate from both is below tol/10 = {0.1 * tol:.1e}: raise max_rounds or loosen tol",
+        f"estimate from both, and from how slowly changes shrink, is below tol/10 = {0.1 * tol:.1e}: "
+        "raise max_rounds or loosen tol",
         ConvergenceWarning,
         stacklevel=stacklevel,
     )

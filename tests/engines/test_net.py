@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
 import resource
 import subprocess
@@ -155,6 +156,20 @@ def test_launch_runs_a_cluster_of_another_kind(tmp_path: Path) -> None:
     pooled = case.local(tol=1e-10)
     for node in range(N_NODES):
         assert apart(cluster.saved(node).posterior, pooled.posterior_) < 1e-6
+
+
+def test_a_fit_that_has_not_converged_is_no_success(tmp_path: Path) -> None:
+    case = CASES["bayesian-pca"]
+    model = f'kind = "bayesian-pca"\n{case.toml}\nmax_rounds = 4'
+    cluster = Processes(tmp_path, Network.chain(N_NODES), case.shards, None, model=model)
+    command = [sys.executable, "-m", "dmfvi", "launch", str(tmp_path / "cluster.toml")]
+    done = subprocess.run(
+        [*command, "--insecure", "--timeout", "60"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "NOT converged: raise max_rounds" in done.stderr
+    assert not cluster.saved(0).converged
+    assert json.loads((tmp_path / "node-0" / "status.json").read_text())["converged"] is False
 
 
 def test_a_neighbour_with_the_right_epoch_cannot_crash_or_fill_a_node() -> None:

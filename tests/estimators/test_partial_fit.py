@@ -122,3 +122,11 @@ def test_bad_input_is_named() -> None:
         paper.fit(batches()[0])
     with pytest.raises(ValueError, match="carried over"):
         paper.partial_fit(batches()[1])
+
+
+@pytest.mark.parametrize("forgetting", [0.0, 2, "a", np.nan])
+def test_forgetting_is_checked_at_the_first_batch_too(forgetting: object) -> None:
+    with pytest.raises(ValueError, match="forgetting must lie"):
+        BayesianPCA(1).partial_fit(
+            np.random.default_rng(0).normal(size=(9, 3)), forgetting=forgetting
+        )

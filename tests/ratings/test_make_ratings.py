@@ -66,3 +66,16 @@ def test_a_split_holds_out_its_part_and_nothing_is_lost() -> None:
     again = train.tolil()
     again[users, items] = ratings
     assert (again.tocsr() != R).nnz == 0
+
+
+def test_triples_with_any_ids_are_split_as_they_are() -> None:
+    users, items = np.array(["a", "b", "c"] * 100), np.arange(300)
+    given = (users, items, np.ones(300))
+    rest, held = split_ratings(given, 0.2, seed=1)
+    assert len(rest) == len(held) == 3
+    assert 30 < len(held[0]) < 90
+    assert sorted([*rest[1], *held[1]]) == list(range(300))
+    with pytest.raises(TypeError, match=r"scipy sparse matrix.*received ndarray"):
+        split_ratings(np.ones((3, 4)))
+    with pytest.raises(ValueError, match="as many"):
+        split_ratings(([1, 2], [1], [1.0]))

@@ -23,6 +23,8 @@ from dmfvi.cli.sfm import sfm
 from dmfvi.datasets.tables import Table, read_table
 from dmfvi.estimators import BayesianPCA
 from dmfvi.files import replacing, replacing_table
+from dmfvi.model_files import FILE_NAME as MODEL_FILE
+from dmfvi.model_files import save as save_model
 from dmfvi.storage import PCA, SavedPosterior, load_posterior, save_posterior
 
 app = typer.Typer(
@@ -37,6 +39,21 @@ app.command()(node)
 app.command()(launch)
 app.add_typer(keys_app, name="keys")
 console = Console()
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        console.print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Exact decentralized variational inference: every node ends with the pooled posterior."""
 
 
 class Covariance(StrEnum):
@@ -108,7 +125,9 @@ def fit(
         Path, typer.Argument(help=".npy, .npz or .csv; missing: an empty cell, NA, NaN, null or ?.")
     ],
     components: Annotated[int, typer.Option(help="Latent dimensions.")] = 2,
-    nodes: Annotated[int, typer.Option(help="Nodes the rows are split over; 1 is pooled.")] = 5,
+    nodes: Annotated[
+        int | None, typer.Option(help="Nodes the rows are split over, 5 by default; 1 is pooled.")
+    ] = None,
     topology: Annotated[Topology, typer.Option(help="Who talks to whom.")] = Topology.ring,
     out: Annotated[Path, typer.Option(help="Directory of the model.")] = Path("dmfvi-model"),
     covariance: Annotated[Covariance, typer.Option(help="Of each row of W.")] = Covariance.full,
@@ -133,10 +152,25 @@ def fit(
         from dmfvi.cli.mpi import fit_rank
 
         settings = {"tol": tol, "max_rounds": max_rounds, "covariance": covariance.value}
-        fit_rank(data, components, topology, out, settings, seed, header, checkpoint, every, resume)
+        converged = fit_rank(
+            data,
+            components,
+            topology,
+            out,
+            settings,
+            seed,
+            header,
+            checkpoint,
+            every,
+            resume,
+            nodes,
+        )
+        if not converged:
+            raise typer.Exit(2)
         return
     if checkpoint is not None or resume:
         raise ValueError("--checkpoint and --resume are for --engine mpi")
+    nodes = 5 if nodes is None else nodes
     if nodes < 1:
         raise ValueError(f"--nodes must be at least 1, received {nodes}")
     if out.exists() and not out.is_dir():
@@ -153,6 +187,7 @@ def fit(
         verbose=1,
     ).fit(table.data)
     path = save_posterior(model.posterior_, out, table.columns, model.converged_)
+    save_model(model, out / MODEL_FILE)
     console.print(_summary(model, table, path))
     if not model.converged_:
         raise typer.Exit(2)

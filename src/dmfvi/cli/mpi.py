@@ -14,6 +14,8 @@ from dmfvi.cli.network import Topology, make_network
 from dmfvi.datasets.tables import Table, read_table
 from dmfvi.engines.mpi import MpiEngine
 from dmfvi.estimators import BayesianPCA
+from dmfvi.model_files import FILE_NAME as MODEL_FILE
+from dmfvi.model_files import save as save_model
 from dmfvi.storage import save_posterior
 
 RANK = "{rank}"
@@ -30,14 +32,17 @@ def fit_rank(
     checkpoint: Path | None,
     every: int,
     resume: bool,
-) -> None:
-    """Load this rank's rows, fit with the others, rank 0 writes the model."""
+    nodes: int | None = None,
+) -> bool:
+    """Load this rank's rows, fit with the others, rank 0 writes the model. Whether the nodes have converged."""
     if resume and checkpoint is None:
         raise ValueError("--resume needs --checkpoint, the folder to resume from")
     if every < 1:
         raise ValueError(f"--every must be at least 1, received {every}")
     world = MpiEngine().comm
     rank, size = int(world.Get_rank()), int(world.Get_size())
+    if nodes is not None and nodes != size:
+        raise ValueError(f"--nodes {nodes} with {size} MPI ranks: a rank is a node, leave it out")
     say_if_alone(data, size)
     table = _as_rank_0_has_them(world, _rows(data, rank, size, header))
     # more rounds may be asked for when resuming; other rows or settings are another fit
@@ -59,8 +64,11 @@ def fit_rank(
         engine.forget()
     if rank == 0:
         path = save_posterior(model.posterior_, out, table.columns, model.converged_)
+        save_model(model, out / MODEL_FILE)
         done = "converged" if model.converged_ else "NOT converged: raise --max-rounds"
-        print(f"{size} ranks, {model.n_rounds_} rounds, {done}; saved: {path}")
+        print(f"{size} ranks, {model.n_rounds_} rounds, {done}; saved: {path}", flush=True)
+    world.Barrier()  # a rank that ends with another status than 0 ends all of them
+    return bool(model.converged_)
 
 
 def say_if_alone(data: Path, size: int) -> None:

@@ -24,6 +24,7 @@ from dmfvi.files import write_text
 console = Console()
 keys_app = typer.Typer(no_args_is_help=True, help="A small certificate authority for a cluster.")
 STATUS_FILE = "status.json"
+NOT_CONVERGED = "NOT converged: raise max_rounds in [model]"
 
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Plain text, on loopback only, for a trial.")
@@ -36,7 +37,8 @@ def node(
 ) -> None:
     """Run one node: meet the neighbours, agree, fit, and keep a copy of the posterior.
 
-    SIGTERM or Ctrl-C makes the node leave: the others go on without its data.
+    SIGTERM or Ctrl-C makes the node leave: the others go on without its data. Ends with status 2 when the nodes have
+    not converged; the posterior is kept all the same.
     """
     from dmfvi.deploy.config import read_config
     from dmfvi.deploy.program import Status, finite, run_node
@@ -51,9 +53,11 @@ def node(
         write_text(settings.out / STATUS_FILE, json.dumps(content))
 
     began: list[str] = []
+    ended: list[bool | None] = [None]
 
     def watch(status: Status) -> None:
         show(status)
+        ended[0] = status.converged
         line = f"node {status.node}: {status.state}, members {status.members}"
         if [line] != began[-1:]:
             began.append(line)
@@ -61,6 +65,9 @@ def node(
 
     path = run_node(settings, watch)
     console.print(f"posterior: {escape(str(path))}")
+    if ended[0] is False:
+        print(NOT_CONVERGED, file=sys.stderr)
+        raise typer.Exit(2)
 
 
 @keys_app.command("init")
@@ -136,10 +143,13 @@ def launch(
     failed = [
         f"{file}: {said}"
         for (file, process), said in zip(running.items(), words, strict=True)
-        if process.returncode
+        if process.returncode and NOT_CONVERGED not in said
     ]
     if failed:
         raise ValueError("nodes failed\n" + "\n".join(failed))
+    if any(process.returncode for process in running.values()):
+        print(NOT_CONVERGED, file=sys.stderr)
+        raise typer.Exit(2)
 
 
 def _last_words(path: Path) -> str:

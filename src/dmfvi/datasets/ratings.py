@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -108,11 +108,35 @@ def make_ratings(
 
 
 def split_ratings(
-    ratings: sp.csr_matrix, held_out: float = 0.1, *, seed: int = 0
-) -> tuple[sp.csr_matrix, tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]]:
-    """A random part of the ratings as (users, items, ratings), and the matrix of the others."""
+    ratings: Any, held_out: float = 0.1, *, seed: int = 0
+) -> tuple[Any, tuple[NDArray[Any], NDArray[Any], FloatArray]]:
+    """The others, and a random part of the ratings as (users, items, ratings).
+
+    The others come as what was given: a sparse matrix, users x items, or (users, items, ratings) with any ids.
+    """
     if not 0 < held_out < 1:
         raise ValueError(f"held_out must lie in (0, 1), received {held_out!r}")
+    if isinstance(ratings, (tuple, list)) and len(ratings) == 3:
+        parts = [np.asarray(part) for part in ratings]
+        if len({len(part) for part in parts}) > 1:
+            raise ValueError(
+                f"users, items and ratings must be as many, received {[len(p) for p in parts]}"
+            )
+        taken = np.random.default_rng(seed).random(len(parts[0]), dtype=np.float32) < held_out
+        users, items, values = (part[taken] for part in parts)
+        return tuple(part[~taken] for part in parts), (users, items, values.astype(np.float64))
+    if not sp.issparse(ratings):
+        raise TypeError(
+            "ratings must be a scipy sparse matrix, users x items, or (users, items, ratings), received "
+            f"{type(ratings).__name__}"
+        )
+    matrix: sp.csr_matrix = ratings.tocsr()  # type: ignore[attr-defined]
+    return _split_matrix(matrix, held_out, seed)
+
+
+def _split_matrix(
+    ratings: sp.csr_matrix, held_out: float, seed: int
+) -> tuple[sp.csr_matrix, tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]]:
     chosen = np.random.default_rng(seed).random(ratings.nnz, dtype=np.float32) < held_out
     rows = np.repeat(np.arange(ratings.shape[0], dtype=np.int32), np.diff(ratings.indptr))
     test = (

@@ -51,6 +51,7 @@ class Status(NamedTuple):
     disagreement: float
     sent_bytes: int
     refused: dict[str, int]
+    converged: bool | None = None  # known when a fit has ended
 
 
 OnStatus = Callable[[Status], None]
@@ -92,6 +93,7 @@ class NodeProgram:
         self.on_status = on_status
         self.said_at = 0.0
         self.last: RoundRecord | None = None
+        self.converged: bool | None = None
         config.model.check(self.table)
         self.node = NetworkNode(
             config.node,
@@ -123,10 +125,11 @@ class NodeProgram:
                         f"nodes {finished} have finished and gone while node {self.config.node} was away, after "
                         "waiting for [timing] linger seconds: take the posterior from one of them, or run all again"
                     )
-                path = None
+                path, self.converged = None, None
                 self._write_view()
                 self._say("agreeing on a start")
                 model = self.fit(network)
+                self.converged = bool(model.converged_)
                 path = save_posterior(
                     model.posterior_,
                     self.config.out,
@@ -198,6 +201,7 @@ class NodeProgram:
                 record.disagreement if record else float("nan"),
                 self.node.counts.sent_bytes,
                 dict(self.node.counts.refused),
+                self.converged,
             )
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -179,10 +180,10 @@ class BayesianPCA(FactorEstimator):
         X as for ``fit``, or a list in which some nodes have no rows in this batch. ``forgetting`` in
         (0, 1] tempers what earlier batches said. The first batch is fitted as by ``fit``.
         """
+        if not isinstance(forgetting, Real) or not 0 < forgetting <= 1:
+            raise ValueError(f"forgetting must lie in (0, 1], received {forgetting!r}")
         if not hasattr(self, "_fit"):
             return self.fit(X)
-        if not 0 < forgetting <= 1:
-            raise ValueError(f"forgetting must lie in (0, 1], received {forgetting!r}")
         if self.consensus == MomentsADMM.name or isinstance(self.consensus, MomentsADMM):
             raise ValueError(
                 "partial_fit needs statistics that can be carried over: "

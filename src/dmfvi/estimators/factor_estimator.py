@@ -102,7 +102,7 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         if not isinstance(network, Network):
             raise TypeError(
                 f"network must be a dmfvi.Network or None, received {type(network).__name__}: "
-                "wrap a graph with Network.from_networkx"
+                "make one with Network.ring(5) and the like, or wrap a graph with Network.from_networkx"
             )
         here = self._engine().owned(network)
         if is_shard_list(X):

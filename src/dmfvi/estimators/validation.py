@@ -124,7 +124,7 @@ def warn_of_empty_samples(shards: Sequence[FloatArray], stacklevel: int = 3) -> 
         )
 
 
-def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+def check_choice(name: str, value: Any, choices: Sequence[str | None]) -> None:
     """A parameter that must be one of a few words."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {list(choices)}, received {plain(value)!r}")

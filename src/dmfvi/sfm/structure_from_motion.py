@@ -169,11 +169,11 @@ class StructureFromMotion(BaseEstimator):
 
     def _checked_rule(self) -> ConsensusRule:
         if self.metric is not None:
-            check_choice("metric", self.metric, ["orthographic", "scaled-orthographic"])
+            check_choice("metric", self.metric, ["orthographic", "scaled-orthographic", None])
         if self.network is not None and not isinstance(self.network, Network):
             raise TypeError(
                 f"network must be a dmfvi.Network or None, received {type(self.network).__name__}: "
-                "wrap a graph with Network.from_networkx"
+                "make one with Network.ring(5) and the like, or wrap a graph with Network.from_networkx"
             )
         check_positive("tol", self.tol)
         check_whole("max_rounds", self.max_rounds, 1)
