@@ -72,6 +72,25 @@ def test_fit_then_impute(
     assert (read_table(filled.with_suffix(".std.csv")).data[~seen] > 0.1).all()
 
 
+def test_what_is_imputed_has_the_columns_of_the_file(
+    table: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, holes, _ = table
+    model, other, filled = tmp_path / "m", tmp_path / "other.csv", tmp_path / "filled.csv"
+    assert run(monkeypatch, "fit", str(path), "--nodes", "1", "--out", str(model)) == 0
+    backwards = holes[:, ::-1]
+    np.savetxt(other, backwards, delimiter=",", header="f,e,d,c,b,a", comments="")
+    asked = ["impute", str(other), "--model", str(model), "--out", str(filled), "--std"]
+    assert run(monkeypatch, *asked) == 0
+    result = read_table(filled)
+    assert result.columns == list("fedcba")
+    seen = np.isfinite(backwards)
+    np.testing.assert_allclose(result.data[seen], backwards[seen])
+    spread = read_table(filled.with_suffix(".std.csv"))
+    assert spread.columns == result.columns
+    np.testing.assert_array_equal(spread.data > 0, ~seen)
+
+
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv"])
 def test_every_format_is_read(suffix: str, tmp_path: Path) -> None:
     data = mask_at_random(make_low_rank(5, 3, 1).data, 0.3)
@@ -155,6 +174,16 @@ def test_messages_name_the_place(
     assert words in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.parametrize("first", ["0,1,2", "2001,2002,2003"])
+def test_a_first_line_that_counts_up_is_spoken_of(first: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{first}\n0.5,0.1,2.0\n0.7,0.1,2.0\n")
+    with pytest.warns(UserWarning, match="is taken for data"):
+        assert len(read_table(path).data) == 3
+    assert len(read_table(path, header=True).data) == 2
+    assert len(read_table(path, header=False).data) == 3
+
+
 def test_a_header_of_numbers_can_be_declared(tmp_path: Path) -> None:
     path = tmp_path / "years.csv"
     path.write_text("2000,2001\n1,2\n3,4\n")
@@ -186,7 +215,7 @@ def test_columns_are_matched_by_name(
         )
         == 0
     )
-    filled = np.load(tmp_path / "o.npy")
+    filled = np.load(tmp_path / "o.npy")[:, ::-1]  # in the file's own order
     np.testing.assert_array_equal(filled[np.isfinite(holes)], holes[np.isfinite(holes)])
     turned.write_text(path.read_text().replace("a,b", "z,b", 1))
     capsys.readouterr()

@@ -29,6 +29,19 @@ def test_the_worked_model_runs_and_is_the_librarys_own(capsys: pytest.CaptureFix
     assert len(lines) < 40
 
 
+def test_the_readme_runs_as_it_is(
+    capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    text = (DOCS.parent / "README.md").read_text()
+    names: dict[str, object] = {"__name__": "readme"}
+    for code in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        smaller = code.replace("make_ratings(1_000_000)", "make_ratings(20_000)")
+        exec(compile(smaller, "README.md", "exec", dont_inherit=True), names)
+    rounds, distance = capsys.readouterr().out.split()[:2]
+    assert int(rounds) < 100
+    assert float(distance) < 1e-6
+
+
 def test_the_skeleton_runs_as_it_is() -> None:
     spec = importlib.util.spec_from_file_location("skeleton", DOCS / "skeleton_model.py")
     assert spec is not None

@@ -207,7 +207,8 @@ def impute(
     saved = load_posterior(model, PCA)
     if not saved.converged:
         print(f"warning: the model in {model} had not converged", file=sys.stderr)
-    table = _in_order(read_table(data, header), saved, data)
+    given = read_table(data, header)
+    table = _in_order(given, saved, data)
     _check_cells(table, data, allow_empty=True)
     target = out if out is not None else data.with_name(f"{data.stem}.imputed.csv")
     if target.suffix not in (".csv", ".npy") or target.is_dir():
@@ -218,9 +219,11 @@ def impute(
     missing = np.isnan(table.data)
     if std:
         deviations = target.with_suffix(f".std{target.suffix}")
-        _write(deviations, np.where(missing, np.sqrt(variance), 0.0), table.columns)
+        spread = Table(np.where(missing, np.sqrt(variance), 0.0), table.columns)
+        _write(deviations, *_as_given(spread, given))
         console.print(f"standard deviations: {escape(str(deviations))}")
-    _write(target, np.where(missing, mean, table.data), table.columns)
+    filled = Table(np.where(missing, mean, table.data), table.columns)
+    _write(target, *_as_given(filled, given))
     console.print(f"{int(missing.sum())} of {missing.size} entries filled: {escape(str(target))}")
 
 
@@ -272,6 +275,14 @@ def _check_cells(table: Table, file: Path, allow_empty: bool = False) -> None:
     if len(unseen) and not allow_empty:
         shown = ", ".join(name(column) for column in unseen[:5])
         raise ValueError(f"{file}: no value in column {shown}: drop it")
+
+
+def _as_given(table: Table, given: Table) -> Table:
+    """The table with its columns in the order of the file that it came from."""
+    if table.columns is None or given.columns is None:
+        return table
+    order = [table.columns.index(name) for name in given.columns]
+    return Table(table.data[:, order], given.columns)
 
 
 def _in_order(table: Table, saved: SavedPosterior, file: Path) -> Table:

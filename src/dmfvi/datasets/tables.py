@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import itertools
+import warnings
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
@@ -88,14 +90,7 @@ def _read_csv(file: Path, header: bool | None) -> Table:
             f"{file} is separated by {';' if ';' in rows[0][1][0] else 'tabs'}: use commas"
         )
     if header is None:
-        numbers = [_is_number(cell) for cell in rows[0][1] if cell.strip()]
-        if any(numbers) and not all(numbers):
-            odd = next(cell for cell in rows[0][1] if not _is_number(cell))
-            raise ValueError(
-                f"{file}, line {rows[0][0]}: {odd!r} is not a number, other cells are; "
-                "say whether the first line names the columns (--header or --no-header)"
-            )
-        header = not all(numbers)
+        header = _names_columns(file, rows)
     if header:
         columns = [cell.strip() for cell in rows[0][1]]
         _check_names(columns, file)
@@ -116,6 +111,36 @@ def _read_csv(file: Path, header: bool | None) -> Table:
                 )
             data[at, column] = np.nan if cell.strip().lower() in MISSING_WORDS else float(cell)
     return Table(data, columns)
+
+
+def _names_columns(file: Path, rows: list[tuple[int, list[str]]]) -> bool:
+    """Whether the first line names the columns, as far as one can see."""
+    line, first = rows[0]
+    numbers = [_is_number(cell) for cell in first if cell.strip()]
+    if any(numbers) and not all(numbers):
+        odd = next(cell for cell in first if not _is_number(cell))
+        raise ValueError(
+            f"{file}, line {line}: {odd!r} is not a number, other cells are; "
+            "say whether the first line names the columns (--header or --no-header)"
+        )
+    if all(numbers) and _counts_up([row for _, row in rows[:2]]):
+        warnings.warn(
+            f"{file}, line {line}: {','.join(first[:3])}... is taken for data; if it names the columns "
+            "say so (--header, header=True), else --no-header",
+            UserWarning,
+            stacklevel=4,
+        )
+    return not all(numbers)
+
+
+def _counts_up(rows: list[list[str]]) -> bool:
+    """Whether a first line of numbers looks like names: years, or 0, 1, 2, ..., and the next line does not."""
+    one_by_one = [
+        all(cell.strip().isdigit() for cell in row)
+        and all(int(b) - int(a) == 1 for a, b in itertools.pairwise(row))
+        for row in rows
+    ]
+    return len(rows[0]) > 1 and one_by_one == [True, False]
 
 
 def _check_names(columns: list[str], file: Path) -> None:
