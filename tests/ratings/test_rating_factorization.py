@@ -311,7 +311,7 @@ def triple(**change) -> tuple:
         (triple(items=[0, 1, 0.5, 2]), "no whole number"),
         (triple(items=[0, 1]), "equal length"),
         (sp.csr_matrix((3, 4)), "no ratings"),
-        (np.ones((3, 3)), "use scipy.sparse"),
+        (np.ones((3, 3)), "without NaN: which ratings are unknown"),
         ([sp.csr_matrix(np.ones((2, 3))), sp.csr_matrix(np.ones((2, 4)))], "numbers of items"),
         ([triple(), triple()], "more than one block"),
     ],
@@ -388,3 +388,19 @@ def test_gamma_shape_solves_its_equation() -> None:
         gap = float(np.log(shape) - digamma(shape))
         assert gamma_shape(gap, 5.0) == pytest.approx(shape, rel=1e-8)
     assert gamma_shape(0.0, 5.0) == pytest.approx(1e4)
+
+
+def test_an_array_with_nan_is_a_matrix_of_what_is_known() -> None:
+    rng = np.random.default_rng(0)
+    dense = rng.integers(1, 6, size=(30, 12)).astype(float)
+    dense[rng.random(dense.shape) < 0.4] = np.nan
+    known = ~np.isnan(dense)
+    triples = (*np.nonzero(known), dense[known])
+    of_array = RatingFactorization(2, random_state=0).fit(dense)
+    of_triples = RatingFactorization(2, random_state=0).fit(triples)
+    users, items = np.arange(12), np.arange(12)
+    np.testing.assert_allclose(
+        of_array.predict(users, items), of_triples.predict(users, items), rtol=1e-6
+    )
+    with pytest.raises(TypeError, match=r"ndarray of shape \(2, 3\) without NaN"):
+        RatingFactorization(2).fit(np.ones((2, 3)))

@@ -138,7 +138,7 @@ class RatingFactorization(RatingPredictor):
         on_sweep: Callable[[Checkpoint], bool | None] | None = None,
         resume: Checkpoint | None = None,
     ) -> Self:
-        """Fit to a sparse matrix users x items (stored entries are ratings, absent ones unknown), to
+        """Fit to a sparse matrix users x items (stored entries are ratings, absent ones unknown), an array with NaN, to
         (users, items, ratings) with ids of your own, to a ``RatingTable``, or to a list of these, one per node.
 
         ``held_out`` (users, items, ratings) are predicted after every sweep. ``on_sweep`` receives a

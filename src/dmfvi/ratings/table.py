@@ -90,7 +90,8 @@ class RatingInput(NamedTuple):
 
 
 def read_input(data: Any, scale: tuple[float, float] | None) -> RatingInput:
-    """From a sparse matrix, triples, a table, or a list of per-node blocks of these."""
+    """From a sparse matrix, an array with NaN, triples, a table, or a list of per-node blocks of these."""
+    data = [_without_nan(part) for part in data] if isinstance(data, list) else _without_nan(data)
     if _is_block_list(data):
         parts = [_one_block(part, f"block {i}: ") for i, part in enumerate(data)]
         numbered = all(sp.issparse(part) for part in data)
@@ -158,14 +159,27 @@ def _one_block(data: Any, where: str) -> _Part:
     if isinstance(data, list | tuple) and len(data) == 3:
         return _from_table(RatingTable.of(*data), where)
     raise TypeError(
-        f"{where}ratings must be a scipy sparse matrix (users x items), a (users, items, ratings) "
-        f"triple or a RatingTable, received {type(data).__name__}"
-        + (
-            ": in a dense array nobody knows which entries are missing, use scipy.sparse"
-            if isinstance(data, np.ndarray)
-            else ""
-        )
+        f"{where}ratings must be a scipy sparse matrix (users x items), an array with NaN for what is unknown, a "
+        f"(users, items, ratings) triple or a RatingTable, received {type(data).__name__}{_hint(data)}"
     )
+
+
+def _hint(data: Any) -> str:
+    if isinstance(data, np.ndarray):
+        return f" of shape {data.shape} without NaN: which ratings are unknown?"
+    if hasattr(data, "columns"):
+        return ": pass three of its columns, (frame.user, frame.item, frame.rating)"
+    return ""
+
+
+def _without_nan(data: Any) -> Any:
+    """An array with NaN for unknown ratings as a sparse matrix; anything else as it is."""
+    gaps = isinstance(data, np.ndarray) and data.ndim == 2 and data.dtype.kind == "f"
+    if not gaps or not np.isnan(data).any():
+        return data
+    known = ~np.isnan(data)
+    indptr = np.concatenate([[0], np.cumsum(known.sum(1))])
+    return sp.csr_matrix((data[known], np.nonzero(known)[1], indptr), shape=data.shape)
 
 
 def _from_matrix(data: Any, where: str) -> _Part:
