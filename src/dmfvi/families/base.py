@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import namedtuple
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dmfvi._numeric import FloatArray as FloatArray  # noqa: PLC0414  (re-exported)
+from dmfvi._numeric import relative_norm
 
 #: number of trailing axes of a natural parameter that belong to one event
 SCALAR, VECTOR, MATRIX = 0, 1, 2
@@ -22,11 +24,28 @@ class Family(ABC):
     A subclass states only what is peculiar to it; entropy, KL, log-density, packing
     and arithmetic are derived here once. ``batch_shape`` is the shape of the array of
     distributions; each natural parameter has that shape plus its own event axes.
+
+    Natural parameters and expected statistics have names: ``q.negative_rate`` is a natural parameter of a Gamma,
+    ``q.expected.log`` its E[log x].
     """
 
-    #: one name per natural parameter, and its number of event axes
+    #: one name per natural parameter, the name of its statistic, and its number of event axes
     natural_names: ClassVar[tuple[str, ...]]
+    statistic_names: ClassVar[tuple[str, ...]]
     event_axes: ClassVar[tuple[int, ...]]
+    _expected_type: ClassVar[Any]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """One attribute per natural parameter, and a record type for the expected statistics."""
+        super().__init_subclass__(**options)
+        for place, name in enumerate(cls.__dict__.get("natural_names", ())):
+            setattr(cls, name, _natural_parameter(place, name))
+        if "statistic_names" in cls.__dict__:
+            cls._expected_type = namedtuple("Expected", cls.statistic_names)  # type: ignore[misc]
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> FloatArray: ...
 
     def __init__(self, *natural: ArrayLike) -> None:
         if len(natural) != len(self.natural_names):
@@ -111,6 +130,11 @@ class Family(ABC):
 
     # -- what follows for all ---------------------------------------------------------
 
+    @property
+    def expected(self) -> Any:
+        """E[T(x)] by name: ``mean()`` as a named tuple."""
+        return self._expected_type(*self.mean())
+
     def inner(self, left: Sequence[FloatArray], right: Sequence[FloatArray]) -> FloatArray:
         """<left, right>, summed over the event axes and the natural parameters."""
         total: FloatArray = np.zeros(())
@@ -184,8 +208,26 @@ class Family(ABC):
             size += (array.size // (p * p)) * (p * (p + 1) // 2) if p else array.size
         return size
 
+    def block_slices(self) -> list[slice]:
+        """Where each named block lies in the packed vector; a single family is one block."""
+        return [slice(0, self.packed_size)]
+
+    def distance(self, other: Self) -> float:
+        """Largest relative difference of natural parameters, block by block."""
+        mine, theirs = self.pack(), other.pack()
+        return max(relative_norm(mine[b] - theirs[b], mine[b]) for b in self.block_slices())
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(batch_shape={self.batch_shape})"
+
+
+def _natural_parameter(place: int, name: str) -> property:
+    """Read access to one natural parameter under its name."""
+
+    def read(self: Family) -> FloatArray:
+        return self.natural[place]
+
+    return property(read, doc=name)
 
 
 @lru_cache(maxsize=64)

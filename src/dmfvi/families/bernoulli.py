@@ -16,6 +16,7 @@ class Bernoulli(Family):
     """Bernoulli(p): eta = log p/(1-p), T(x) = x."""
 
     natural_names = ("log_odds",)
+    statistic_names = ("value",)
     event_axes = (SCALAR,)
 
     @classmethod
@@ -29,23 +30,23 @@ class Bernoulli(Family):
         return cls.from_parameters(mean[0])
 
     def parameters(self) -> dict[str, FloatArray]:
-        return {"probability": np.asarray(expit(self.natural[0]))}
+        return {"probability": np.asarray(expit(self.log_odds))}
 
     def mean(self) -> tuple[FloatArray, ...]:
-        return (np.asarray(expit(self.natural[0])),)
+        return (np.asarray(expit(self.log_odds)),)
 
     def log_partition(self) -> FloatArray:
-        return np.logaddexp(0.0, self.natural[0])
+        return np.logaddexp(0.0, self.log_odds)
 
     def statistics(self, x: ArrayLike) -> tuple[FloatArray, ...]:
         return (np.asarray(x, dtype=np.float64),)
 
     def in_domain(self) -> NDArray[np.bool_]:
-        return np.isfinite(self.natural[0])
+        return np.isfinite(self.log_odds)
 
     def max_step(self, direction: Sequence[ArrayLike]) -> FloatArray:
         return np.full(self.batch_shape, np.inf)
 
     def sample(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
         shape = self.batch_shape if size is None else (size, *self.batch_shape)
-        return (rng.random(shape) < expit(self.natural[0])).astype(np.float64)
+        return (rng.random(shape) < expit(self.log_odds)).astype(np.float64)

@@ -17,6 +17,7 @@ class Beta(Family):
     """Beta(a, b): eta = (a - 1, b - 1), T(x) = (log x, log(1 - x))."""
 
     natural_names = ("successes_minus_one", "failures_minus_one")
+    statistic_names = ("log", "log_complement")
     event_axes = (SCALAR, SCALAR)
 
     @classmethod
@@ -35,7 +36,10 @@ class Beta(Family):
         return cls.from_parameters(both[..., 0], both[..., 1])
 
     def parameters(self) -> dict[str, FloatArray]:
-        return {"successes": self.natural[0] + 1.0, "failures": self.natural[1] + 1.0}
+        return {
+            "successes": self.successes_minus_one + 1.0,
+            "failures": self.failures_minus_one + 1.0,
+        }
 
     def mean(self) -> tuple[FloatArray, ...]:
         a, b = self.parameters().values()

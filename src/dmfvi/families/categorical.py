@@ -16,6 +16,7 @@ class Categorical(Family):
     """Categorical(p_1..p_K): eta_k = log p_k/p_K for k < K, T(x) = one-hot without its last entry."""
 
     natural_names = ("log_odds_to_last",)
+    statistic_names = ("one_hot",)
     event_axes = (VECTOR,)
 
     @classmethod
@@ -32,7 +33,7 @@ class Categorical(Family):
         return cls.from_parameters(np.concatenate([first, last], axis=-1))
 
     def _log_probabilities(self) -> FloatArray:
-        padded = np.concatenate([self.natural[0], np.zeros((*self.batch_shape, 1))], axis=-1)
+        padded = np.concatenate([self.log_odds_to_last, np.zeros((*self.batch_shape, 1))], axis=-1)
         return np.asarray(padded - logsumexp(padded, axis=-1, keepdims=True))
 
     def parameters(self) -> dict[str, FloatArray]:
@@ -46,10 +47,10 @@ class Categorical(Family):
 
     def statistics(self, x: ArrayLike) -> tuple[FloatArray, ...]:
         label = np.asarray(x, dtype=np.intp)
-        return (np.eye(self.natural[0].shape[-1] + 1)[label][..., :-1],)
+        return (np.eye(self.log_odds_to_last.shape[-1] + 1)[label][..., :-1],)
 
     def in_domain(self) -> NDArray[np.bool_]:
-        return np.asarray(np.isfinite(self.natural[0]).all(-1))
+        return np.asarray(np.isfinite(self.log_odds_to_last).all(-1))
 
     def max_step(self, direction: Sequence[ArrayLike]) -> FloatArray:
         return np.full(self.batch_shape, np.inf)

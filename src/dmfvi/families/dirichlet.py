@@ -49,6 +49,7 @@ class Dirichlet(Family):
     """Dirichlet(alpha): eta = alpha - 1, T(x) = log x."""
 
     natural_names = ("concentration_minus_one",)
+    statistic_names = ("log",)
     event_axes = (VECTOR,)
 
     @classmethod
@@ -66,7 +67,7 @@ class Dirichlet(Family):
     @property
     def concentration(self) -> FloatArray:
         """alpha."""
-        return self.natural[0] + 1.0
+        return self.concentration_minus_one + 1.0
 
     def parameters(self) -> dict[str, FloatArray]:
         return {"concentration": self.concentration}
@@ -92,12 +93,18 @@ class Dirichlet(Family):
         return (np.log(np.asarray(x, dtype=np.float64)),)
 
     def in_domain(self) -> NDArray[np.bool_]:
-        return np.asarray((self.concentration > 0).all(-1) & np.isfinite(self.natural[0]).all(-1))
+        return np.asarray(
+            (self.concentration > 0).all(-1) & np.isfinite(self.concentration_minus_one).all(-1)
+        )
 
     def max_step(self, direction: Sequence[ArrayLike]) -> FloatArray:
         return np.asarray(max_step_positive(self.concentration, np.asarray(direction[0])).min(-1))
 
     def sample(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
-        shape = self.natural[0].shape if size is None else (size, *self.natural[0].shape)
+        shape = (
+            self.concentration_minus_one.shape
+            if size is None
+            else (size, *self.concentration_minus_one.shape)
+        )
         draws = rng.standard_gamma(self.concentration, size=shape)
         return np.asarray(draws / draws.sum(-1, keepdims=True))

@@ -16,6 +16,7 @@ class Gamma(Family):
     """Gamma(a, b), b a rate: eta = (a - 1, -b), T(x) = (log x, x); E[x] = a/b."""
 
     natural_names = ("shape_minus_one", "negative_rate")
+    statistic_names = ("log", "value")
     event_axes = (SCALAR, SCALAR)
 
     @classmethod
@@ -38,12 +39,12 @@ class Gamma(Family):
     @property
     def shape(self) -> FloatArray:
         """a."""
-        return self.natural[0] + 1.0
+        return self.shape_minus_one + 1.0
 
     @property
     def rate(self) -> FloatArray:
         """b."""
-        return -self.natural[1]
+        return -self.negative_rate
 
     def parameters(self) -> dict[str, FloatArray]:
         return {"shape": self.shape, "rate": self.rate}

@@ -25,6 +25,7 @@ class MultivariateNormal(Family):
     """N(m, P^-1): eta = (P m, -P/2), T(x) = (x, x x')."""
 
     natural_names = ("mean_times_precision", "negative_half_precision")
+    statistic_names = ("value", "outer")
     event_axes = (VECTOR, MATRIX)
 
     @classmethod
@@ -43,16 +44,16 @@ class MultivariateNormal(Family):
     @property
     def precision(self) -> FloatArray:
         """Inverse covariance."""
-        return -2.0 * self.natural[1]
+        return -2.0 * self.negative_half_precision
 
     @property
     def dimension(self) -> int:
         """Length of one vector."""
-        return int(self.natural[0].shape[-1])
+        return int(self.mean_times_precision.shape[-1])
 
     def parameters(self) -> dict[str, FloatArray]:
         covariance = symmetrize(inverse(self.precision))
-        mean = np.einsum("...ij,...j->...i", covariance, self.natural[0])
+        mean = np.einsum("...ij,...j->...i", covariance, self.mean_times_precision)
         return {"mean": mean, "covariance": covariance}
 
     def mean(self) -> tuple[FloatArray, ...]:
@@ -62,7 +63,7 @@ class MultivariateNormal(Family):
 
     def log_partition(self) -> FloatArray:
         mean = self.parameters()["mean"]
-        quadratic = np.einsum("...i,...i->...", mean, self.natural[0])
+        quadratic = np.einsum("...i,...i->...", mean, self.mean_times_precision)
         return np.asarray(0.5 * quadratic - 0.5 * log_det(self.precision))
 
     def statistics(self, x: ArrayLike) -> tuple[FloatArray, ...]:
@@ -76,14 +77,18 @@ class MultivariateNormal(Family):
         return np.full(self.batch_shape, -HALF_LOG_2PI * self.dimension)
 
     def in_domain(self) -> NDArray[np.bool_]:
-        return np.isfinite(self.natural[0]).all(-1) & is_positive_definite(self.precision)
+        return np.isfinite(self.mean_times_precision).all(-1) & is_positive_definite(self.precision)
 
     def max_step(self, direction: Sequence[ArrayLike]) -> FloatArray:
         return max_step_definite(self.precision, -2.0 * np.asarray(direction[1]))
 
     def sample(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
         p = self.parameters()
-        shape = self.natural[0].shape if size is None else (size, *self.natural[0].shape)
+        shape = (
+            self.mean_times_precision.shape
+            if size is None
+            else (size, *self.mean_times_precision.shape)
+        )
         factor = np.linalg.cholesky(p["covariance"])
         noise = np.einsum("...ij,...j->...i", factor, rng.standard_normal(shape))
         return np.asarray(p["mean"] + noise)

@@ -17,6 +17,7 @@ class Normal(Family):
     """N(m, v): eta = (m/v, -1/2v), T(x) = (x, x^2)."""
 
     natural_names = ("mean_times_precision", "negative_half_precision")
+    statistic_names = ("value", "square")
     event_axes = (SCALAR, SCALAR)
 
     @classmethod
@@ -34,18 +35,18 @@ class Normal(Family):
     @property
     def precision(self) -> FloatArray:
         """1 / variance."""
-        return -2.0 * self.natural[1]
+        return -2.0 * self.negative_half_precision
 
     def parameters(self) -> dict[str, FloatArray]:
         variance = 1.0 / self.precision
-        return {"mean": self.natural[0] * variance, "variance": variance}
+        return {"mean": self.mean_times_precision * variance, "variance": variance}
 
     def mean(self) -> tuple[FloatArray, ...]:
         p = self.parameters()
         return p["mean"], p["mean"] ** 2 + p["variance"]
 
     def log_partition(self) -> FloatArray:
-        return 0.5 * self.natural[0] ** 2 / self.precision - 0.5 * np.log(self.precision)
+        return 0.5 * self.mean_times_precision**2 / self.precision - 0.5 * np.log(self.precision)
 
     def statistics(self, x: ArrayLike) -> tuple[FloatArray, ...]:
         value = np.asarray(x, dtype=np.float64)
@@ -58,7 +59,7 @@ class Normal(Family):
         return np.full(self.batch_shape, -HALF_LOG_2PI)
 
     def in_domain(self) -> NDArray[np.bool_]:
-        return np.isfinite(self.natural[0]) & (self.precision > 0)
+        return np.isfinite(self.mean_times_precision) & (self.precision > 0)
 
     def max_step(self, direction: Sequence[ArrayLike]) -> FloatArray:
         return max_step_positive(self.precision, -2.0 * np.asarray(direction[1]))

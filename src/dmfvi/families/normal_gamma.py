@@ -36,6 +36,12 @@ class NormalGamma(Family):
         "shape_excess",
         "negative_raw_rate",
     )
+    statistic_names = (
+        "precision_times_value",
+        "precision_times_outer",
+        "log_precision",
+        "precision",
+    )
     event_axes = (VECTOR, MATRIX, SCALAR, SCALAR)
 
     @classmethod
@@ -62,23 +68,25 @@ class NormalGamma(Family):
     @property
     def dimension(self) -> int:
         """p."""
-        return int(self.natural[0].shape[-1])
+        return int(self.mean_times_precision.shape[-1])
 
     @property
     def precision(self) -> FloatArray:
         """P."""
-        return -2.0 * self.natural[1]
+        return -2.0 * self.negative_half_precision
 
     @property
     def noise(self) -> Gamma:
         """The marginal of t."""
-        linear = self.natural[0]
+        linear = self.mean_times_precision
         energy = np.einsum("...i,...i->...", self._location(), linear)
-        shape = self.natural[2] + 1.0 - 0.5 * self.dimension
-        return Gamma.from_parameters(shape, -self.natural[3] - 0.5 * energy)
+        shape = self.shape_excess + 1.0 - 0.5 * self.dimension
+        return Gamma.from_parameters(shape, -self.negative_raw_rate - 0.5 * energy)
 
     def _location(self) -> FloatArray:
-        return np.asarray(np.linalg.solve(self.precision, self.natural[0][..., None])[..., 0])
+        return np.asarray(
+            np.linalg.solve(self.precision, self.mean_times_precision[..., None])[..., 0]
+        )
 
     def parameters(self) -> dict[str, FloatArray]:
         noise = self.noise
@@ -115,16 +123,20 @@ class NormalGamma(Family):
         return np.full(self.batch_shape, -HALF_LOG_2PI * self.dimension)
 
     def in_domain(self) -> NDArray[np.bool_]:
-        finite = np.isfinite(self.natural[0]).all(-1) & is_positive_definite(self.precision)
-        safe = np.where(finite[..., None, None], self.natural[1], -0.5 * np.eye(self.dimension))
-        member = self.replace(self.natural[0], safe, *self.natural[2:])
+        finite = np.isfinite(self.mean_times_precision).all(-1) & is_positive_definite(
+            self.precision
+        )
+        safe = np.where(
+            finite[..., None, None], self.negative_half_precision, -0.5 * np.eye(self.dimension)
+        )
+        member = self.replace(self.mean_times_precision, safe, *self.natural[2:])
         return np.asarray(finite & member.noise.in_domain())
 
     def max_step(self, direction: Sequence[ArrayLike]) -> FloatArray:
         """P and b are positive iff the linear block [[P, Pm], [(Pm)', 2b + m'Pm]] is definite."""
         pairs = zip(direction, self.natural, strict=True)
         d = [np.broadcast_to(np.asarray(v), eta.shape) for v, eta in pairs]
-        shape = self.natural[2] + 1.0 - 0.5 * self.dimension
+        shape = self.shape_excess + 1.0 - 0.5 * self.dimension
         definite = max_step_definite(_bordered(self.natural), _bordered(d))
         return np.minimum(max_step_positive(shape, d[2]), definite)
 

@@ -35,6 +35,7 @@ class NormalWishart(Family):
         "negative_half_scatter",
         "half_excess_dof",
     )
+    statistic_names = ("precision_times_mean", "quadratic", "precision", "log_det_precision")
     event_axes = (VECTOR, SCALAR, MATRIX, SCALAR)
 
     @classmethod
@@ -64,38 +65,38 @@ class NormalWishart(Family):
     @property
     def dimension(self) -> int:
         """p."""
-        return int(self.natural[0].shape[-1])
+        return int(self.scaled_mean.shape[-1])
 
     def parameters(self) -> dict[str, FloatArray]:
-        confidence = -2.0 * self.natural[1]
-        m = self.natural[0] / confidence[..., None]
+        confidence = -2.0 * self.negative_half_confidence
+        m = self.scaled_mean / confidence[..., None]
         return {
             "mean": m,
             "confidence": confidence,
-            "dof": 2.0 * self.natural[3] + self.dimension,
+            "dof": 2.0 * self.half_excess_dof + self.dimension,
             "scale": inverse(self._inverse_scale()),
         }
 
     def _inverse_scale(self) -> FloatArray:
         """S^-1 = scatter - k m m'."""
-        confidence = -2.0 * self.natural[1]
-        m = self.natural[0] / confidence[..., None]
+        confidence = -2.0 * self.negative_half_confidence
+        m = self.scaled_mean / confidence[..., None]
         outer = m[..., :, None] * m[..., None, :]
-        return np.asarray(-2.0 * self.natural[2] - confidence[..., None, None] * outer)
+        return np.asarray(-2.0 * self.negative_half_scatter - confidence[..., None, None] * outer)
 
     def _wishart(self) -> Wishart:
-        return Wishart(self.natural[3] - 0.5, -0.5 * self._inverse_scale())
+        return Wishart(self.half_excess_dof - 0.5, -0.5 * self._inverse_scale())
 
     def mean(self) -> tuple[FloatArray, ...]:
         log_mean, matrix = self._wishart().mean()
-        confidence = -2.0 * self.natural[1]
-        m = self.natural[0] / confidence[..., None]
+        confidence = -2.0 * self.negative_half_confidence
+        m = self.scaled_mean / confidence[..., None]
         linear = np.einsum("...ij,...j->...i", matrix, m)
         quadratic = self.dimension / confidence + np.einsum("...i,...i->...", m, linear)
         return linear, quadratic, matrix, log_mean
 
     def log_partition(self) -> FloatArray:
-        confidence = -2.0 * self.natural[1]
+        confidence = -2.0 * self.negative_half_confidence
         return self._wishart().log_partition() - 0.5 * self.dimension * np.log(confidence)
 
     def statistics(self, x: tuple[ArrayLike, ArrayLike]) -> tuple[FloatArray, ...]:
@@ -110,9 +111,11 @@ class NormalWishart(Family):
         return np.full(self.batch_shape, -HALF_LOG_2PI * self.dimension)
 
     def in_domain(self) -> NDArray[np.bool_]:
-        positive = self.natural[1] < 0
+        positive = self.negative_half_confidence < 0
         safe = self.replace(
-            self.natural[0], np.where(positive, self.natural[1], -1.0), *self.natural[2:]
+            self.scaled_mean,
+            np.where(positive, self.negative_half_confidence, -1.0),
+            *self.natural[2:],
         )
         return positive & safe._wishart().in_domain()
 
@@ -120,7 +123,7 @@ class NormalWishart(Family):
         """S^-1 and k are positive iff the linear block [[scatter, k m], [k m', k]] is definite."""
         pairs = zip(direction, self.natural, strict=True)
         d = [np.broadcast_to(np.asarray(v), eta.shape) for v, eta in pairs]
-        dof_limit = max_step_positive(2.0 * self.natural[3] + 1.0, 2.0 * d[3])
+        dof_limit = max_step_positive(2.0 * self.half_excess_dof + 1.0, 2.0 * d[3])
         return np.minimum(dof_limit, max_step_definite(_bordered(self.natural), _bordered(d)))
 
     def sample(

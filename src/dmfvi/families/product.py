@@ -1,23 +1,36 @@
-"""Product: independent blocks under names, treated as one family."""
+"""Product: independent blocks under names, one family."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dmfvi.families.base import Family, FloatArray
 
 
-class Product(Mapping[str, Family]):
-    """Independent named blocks; log-partition, entropy and KL are sums over blocks and batches."""
+class Product(Family):
+    """Independent named blocks; log-partition, entropy and KL are sums over blocks and batches.
+
+    ``q["rows"]`` is a block. Natural parameters and statistics are those of the blocks, one after the other.
+    """
 
     def __init__(self, **blocks: Family) -> None:
         if not blocks:
             raise ValueError("Product needs at least one named block, received none")
         self._blocks = dict(blocks)
+        self.batch_shape = ()
+        every = self._blocks.values()
+        self.natural = tuple(part for block in every for part in block.natural)
+        self.event_axes = tuple(axes for block in every for axes in block.event_axes)  # type: ignore[misc]
+        self.natural_names = tuple(  # type: ignore[misc]
+            f"{name}.{part}" for name, block in self.items() for part in block.natural_names
+        )
+
+    # -- a mapping of blocks ------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Family:
         return self._blocks[name]
@@ -28,68 +41,82 @@ class Product(Mapping[str, Family]):
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def log_partition(self) -> float:
-        """Sum of the blocks' log-partitions."""
-        return float(sum(block.log_partition().sum() for block in self._blocks.values()))
+    def items(self) -> Any:
+        """Names and blocks."""
+        return self._blocks.items()
 
-    def entropy(self) -> float:
-        """Sum of the blocks' entropies."""
-        return float(sum(block.entropy().sum() for block in self._blocks.values()))
+    # -- the contract of a family -------------------------------------------------------------
 
-    def kl(self, other: Product) -> float:
-        """Sum of the blocks' divergences; the names must match."""
-        self._check_names(other)
-        return float(sum(self[name].kl(other[name]).sum() for name in self))
+    @classmethod
+    def from_parameters(cls, **blocks: Family) -> Self:
+        """From its blocks, by name."""
+        return cls(**blocks)
 
-    def log_pdf(self, x: Mapping[str, Any]) -> float:
-        """Sum of the blocks' log-densities at named values."""
-        self._check_names(x)
-        return float(sum(self[name].log_pdf(x[name]).sum() for name in self))
+    @classmethod
+    def from_mean(cls, *mean: ArrayLike) -> Self:
+        """Not defined: which statistics belong to which block is not known."""
+        raise TypeError("a Product is built from its blocks: use from_mean of each of them")
 
-    def mean(self) -> dict[str, tuple[FloatArray, ...]]:
-        """Mean parameters by block."""
-        return {name: block.mean() for name, block in self._blocks.items()}
+    def parameters(self) -> dict[str, Any]:
+        """Ordinary parameters by block."""
+        return {name: block.parameters() for name, block in self.items()}
 
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> dict[str, Any]:
-        """Draws by block."""
-        return {name: block.sample(rng, size) for name, block in self._blocks.items()}
-
-    def in_domain(self) -> bool:
-        """Whether every distribution of every block is proper."""
-        return all(bool(block.in_domain().all()) for block in self._blocks.values())
-
-    def max_step(self, direction: Product) -> float:
-        """Largest step along another product's natural parameters that all blocks allow."""
-        self._check_names(direction)
-        return min(float(np.min(self[name].max_step(direction[name].natural))) for name in self)
-
-    def pack(self) -> FloatArray:
-        """All blocks in order, in one flat vector."""
-        return np.concatenate([block.pack() for block in self._blocks.values()])
-
-    def unpack(self, vector: ArrayLike) -> Product:
-        """Inverse of ``pack``, with the shapes of this product."""
-        flat = np.asarray(vector, dtype=np.float64)
-        if flat.shape != (self.packed_size,):
-            raise ValueError(
-                f"Product {list(self)} unpacks {self.packed_size} numbers, "
-                f"received shape {flat.shape}"
-            )
-        blocks, at = {}, 0
-        for name, block in self._blocks.items():
-            blocks[name] = block.unpack(flat[at : at + block.packed_size])
-            at += block.packed_size
-        return Product(**blocks)
+    def mean(self) -> tuple[FloatArray, ...]:
+        return tuple(part for block in self._blocks.values() for part in block.mean())
 
     @property
-    def packed_size(self) -> int:
-        """Length of ``pack()``."""
-        return sum(block.packed_size for block in self._blocks.values())
+    def expected(self) -> dict[str, Any]:
+        """Expected statistics by block and name."""
+        return {name: block.expected for name, block in self.items()}
 
-    def _check_names(self, other: Mapping[str, Any]) -> None:
+    def log_partition(self) -> FloatArray:
+        return np.asarray(sum(block.log_partition().sum() for block in self._blocks.values()))
+
+    def statistics(self, x: Mapping[str, Any]) -> tuple[FloatArray, ...]:
+        self._check_names(x)
+        return tuple(part for name, block in self.items() for part in block.statistics(x[name]))
+
+    def in_domain(self) -> NDArray[np.bool_]:
+        return np.asarray(all(block.in_domain().all() for block in self._blocks.values()))
+
+    def max_step(self, direction: Sequence[ArrayLike]) -> FloatArray:
+        parts = zip(self._blocks.values(), self._split(direction), strict=True)
+        return np.asarray(min(np.min(block.max_step(part)) for block, part in parts))
+
+    def sample(self, rng: np.random.Generator, size: int | None = None) -> dict[str, Any]:
+        return {name: block.sample(rng, size) for name, block in self.items()}
+
+    # -- sums over blocks ---------------------------------------------------------------------
+
+    def entropy(self) -> FloatArray:
+        return np.asarray(sum(block.entropy().sum() for block in self._blocks.values()))
+
+    def kl(self, other: Self) -> FloatArray:
+        """Sum of the blocks' divergences; the names must match."""
+        self._check_names(other)
+        return np.asarray(sum(block.kl(other[name]).sum() for name, block in self.items()))
+
+    def log_pdf(self, x: Mapping[str, Any]) -> FloatArray:
+        """Sum of the blocks' log-densities at named values."""
+        self._check_names(x)
+        return np.asarray(sum(block.log_pdf(x[name]).sum() for name, block in self.items()))
+
+    def replace(self, *natural: ArrayLike) -> Self:
+        parts = zip(self.items(), self._split(natural), strict=True)
+        return type(self)(**{name: block.replace(*part) for (name, block), part in parts})
+
+    def block_slices(self) -> list[slice]:
+        ends = accumulate((block.packed_size for block in self._blocks.values()), initial=0)
+        return [slice(a, b) for a, b in pairwise(ends)]
+
+    def _split(self, natural: Sequence[Any]) -> list[Sequence[Any]]:
+        counts = (len(block.natural) for block in self._blocks.values())
+        return [natural[a:b] for a, b in pairwise(accumulate(counts, initial=0))]
+
+    def _check_names(self, other: Any) -> None:
         if set(other) != set(self):
             raise ValueError(f"blocks {sorted(other)} do not match {sorted(self)}")
 
     def __repr__(self) -> str:
-        inside = ", ".join(f"{name}={block!r}" for name, block in self._blocks.items())
+        inside = ", ".join(f"{name}={block!r}" for name, block in self.items())
         return f"Product({inside})"

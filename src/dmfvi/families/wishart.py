@@ -48,6 +48,7 @@ class Wishart(Family):
     """Wishart(n, S) with E[X] = n S: eta = ((n-p-1)/2, -S^-1/2), T(X) = (log|X|, X)."""
 
     natural_names = ("half_excess_dof", "negative_half_inverse_scale")
+    statistic_names = ("log_det", "matrix")
     event_axes = (SCALAR, MATRIX)
 
     @classmethod
@@ -70,19 +71,19 @@ class Wishart(Family):
     @property
     def dimension(self) -> int:
         """p."""
-        return int(self.natural[1].shape[-1])
+        return int(self.negative_half_inverse_scale.shape[-1])
 
     @property
     def dof(self) -> FloatArray:
         """n."""
-        return 2.0 * self.natural[0] + self.dimension + 1
+        return 2.0 * self.half_excess_dof + self.dimension + 1
 
     def parameters(self) -> dict[str, FloatArray]:
-        return {"dof": self.dof, "scale": inverse(-2.0 * self.natural[1])}
+        return {"dof": self.dof, "scale": inverse(-2.0 * self.negative_half_inverse_scale)}
 
     def mean(self) -> tuple[FloatArray, ...]:
         n, p = self.dof, self.dimension
-        inverse_scale = -2.0 * self.natural[1]
+        inverse_scale = -2.0 * self.negative_half_inverse_scale
         log_mean = multi_digamma(n / 2, p) + p * LOG_2 - log_det(inverse_scale)
         return log_mean, n[..., None, None] * inverse(inverse_scale)
 
@@ -90,7 +91,7 @@ class Wishart(Family):
         n, p = self.dof, self.dimension
         return np.asarray(
             0.5 * n * p * LOG_2
-            - 0.5 * n * log_det(-2.0 * self.natural[1])
+            - 0.5 * n * log_det(-2.0 * self.negative_half_inverse_scale)
             + multigammaln_array(n / 2, p)
         )
 
@@ -99,12 +100,16 @@ class Wishart(Family):
         return log_det(value), value
 
     def in_domain(self) -> NDArray[np.bool_]:
-        return (self.dof > self.dimension - 1) & is_positive_definite(-2.0 * self.natural[1])
+        return (self.dof > self.dimension - 1) & is_positive_definite(
+            -2.0 * self.negative_half_inverse_scale
+        )
 
     def max_step(self, direction: Sequence[ArrayLike]) -> FloatArray:
         return np.minimum(
             max_step_positive(self.dof - self.dimension + 1, 2.0 * np.asarray(direction[0])),
-            max_step_definite(-2.0 * self.natural[1], -2.0 * np.asarray(direction[1])),
+            max_step_definite(
+                -2.0 * self.negative_half_inverse_scale, -2.0 * np.asarray(direction[1])
+            ),
         )
 
     def sample(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
