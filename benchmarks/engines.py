@@ -25,7 +25,7 @@ from mpi4py import MPI
 from dmfvi.consensus.base import Place
 from dmfvi.consensus import BregmanADMM
 from dmfvi.engines.mpi import MpiEngine
-from dmfvi.models.base import Average
+from dmfvi.inference.model import Average
 from dmfvi.network import Network
 from dmfvi.node import Job, Message
 

@@ -18,9 +18,8 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from dmfvi import Network
-from dmfvi.inference import infer
+from dmfvi.inference.session import infer
 from dmfvi.models import GaussianMixture, HiddenMarkov, LatentDirichletAllocation
-from dmfvi.models.conjugate import distance
 from dmfvi.models.emissions import CategoricalEmission, GaussianEmission
 from dmfvi.models.hmm import Sequences
 from dmfvi.models.lda import Documents
@@ -71,7 +70,7 @@ def mixture_iteration(d: int, k: int) -> tuple[float, float]:
     covariance = np.cov(data.T)
     model = GaussianMixture(k, 1 / k, data.mean(0), 1.0, float(d), covariance, covariance)
     shard = MixtureShard.of(data)
-    q = infer(model, [shard], max_rounds=2, random_state=0).posterior
+    q = infer(model, [shard], max_iter=2, random_state=0).posterior
 
     def ours() -> object:
         learned = model.local_step(shard, q)
@@ -113,7 +112,7 @@ def chain_iteration(k: int, categorical: bool) -> tuple[float, float]:
         observations, peer, extra = MixtureShard.of(rows), VariationalGaussianHMM, {}
     model = HiddenMarkov(k, emission, np.full(k, 1 / k), np.full((k, k), 1 / k))
     shard = Sequences(observations, starts)
-    q = infer(model, [shard], max_rounds=2, random_state=0).posterior
+    q = infer(model, [shard], max_iter=2, random_state=0).posterior
 
     def ours() -> object:
         learned = model.local_step(shard, q)
@@ -146,7 +145,7 @@ def topics_passes(counts: sparse.csr_matrix, k: int, passes: int = 10) -> dict[s
     matrix = sparse.csr_array(counts)
 
     def ours() -> object:
-        return infer(model, [Documents.of(matrix)], max_rounds=passes - 1, random_state=0)
+        return infer(model, [Documents.of(matrix)], max_iter=passes - 1, random_state=0)
 
     def scikit_learn() -> object:
         return ScikitLearn(k, learning_method="batch", max_iter=passes, random_state=0).fit(counts)
@@ -178,7 +177,7 @@ def rounds_of_a_mixture(separation: float, seed: int) -> dict[str, tuple[int, in
     model = GaussianMixture(3, 1 / 3, np.zeros(2), 1.0, 2.0, covariance, covariance)
     shards = [MixtureShard.of(part) for part in np.array_split(data, 10)]
     reference = infer(
-        model, [MixtureShard.of(data)], tol=1e-11, random_state=0, max_rounds=5000
+        model, [MixtureShard.of(data)], tol=1e-11, random_state=0, max_iter=5000
     ).posterior
     found = {}
     for name, (network, _, _) in TARGETS.items():
@@ -197,7 +196,7 @@ def rounds_of_a_mixture(separation: float, seed: int) -> dict[str, tuple[int, in
                 observer=observe,
                 random_state=0,
                 acceleration=acceleration,
-                max_rounds=20_000,
+                max_iter=20_000,
             )
             reached.append(at[0] if at else -1)
         found[name] = (reached[0], reached[1])

@@ -23,7 +23,7 @@ import sys, time
 import numpy as np
 import scipy.sparse as sp
 from mpi4py import MPI
-from dmfvi import Network, RatingFactorization
+from dmfvi import Federation, Network, RatingFactorization
 from dmfvi.datasets import make_ratings
 
 comm = MPI.COMM_WORLD
@@ -33,11 +33,11 @@ cuts = np.searchsorted(ratings.indptr, ratings.nnz * np.arange(size + 1) / size)
 cuts[-1] = ratings.shape[0]
 mine = ratings[cuts[rank]:cuts[rank + 1]]
 del ratings
-RatingFactorization(12, max_sweeps=1).fit(make_ratings(5000, seed=1).ratings)  # compile
+RatingFactorization(12, max_iter=1).fit(make_ratings(5000, seed=1).ratings)  # compile
 network, engine = (Network.complete(size), "mpi") if size > 1 else (None, "local")
 comm.Barrier()
 began, cpu = time.perf_counter(), time.process_time()
-model = RatingFactorization(12, network=network, engine=engine, random_state=0).fit(mine)
+model = RatingFactorization(12, network=Federation(network, engine=engine), random_state=0).fit(mine)
 comm.Barrier()
 if rank == 0:
     print(time.perf_counter() - began, time.process_time() - cpu, model.lower_bound_)

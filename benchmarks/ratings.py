@@ -36,7 +36,7 @@ def ours(train: Triples, test: Triples, **settings: object) -> dict[str, float]:
 
     def fit(part: Triples, sweeps: int) -> tuple[RatingFactorization, float]:
         begin = time.process_time()
-        model = RatingFactorization(RANK, max_sweeps=sweeps, random_state=0, **settings).fit(part)
+        model = RatingFactorization(RANK, max_iter=sweeps, random_state=0, **settings).fit(part)
         return model, time.process_time() - begin
 
     few = tuple(column[:20_000] for column in train)
@@ -58,7 +58,7 @@ def ours(train: Triples, test: Triples, **settings: object) -> dict[str, float]:
 def model_sweeps() -> int:
     from dmfvi import RatingFactorization
 
-    return int(RatingFactorization().max_sweeps)
+    return int(RatingFactorization().max_iter)
 
 
 def ours_plain(train: Triples, test: Triples) -> dict[str, float]:

@@ -83,7 +83,7 @@ def main() -> None:
             )
             for name, settings in variants.items():
                 model = BayesianPCA(
-                    4, network=network, random_state=0, max_rounds=GIVE_UP, **settings
+                    4, network=network, random_state=0, max_iter=GIVE_UP, **settings
                 )
                 found[name].append(rounds_to_accuracy(model, shards, reference))
         worst = {name: f"{max(values):g}" for name, values in found.items()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dmfvi import ConjugateModel, Learned
+from dmfvi import ConjugateModel, Statistics
 from dmfvi.families import Gamma
 
 
@@ -26,10 +26,10 @@ class MyModel(ConjugateModel):
         #    ``total = yield vector`` and return the belief at the end.
         return self.prior
 
-    def local_step(self, shard: np.ndarray, q: Gamma) -> Learned:
+    def local_step(self, shard: np.ndarray, q: Gamma) -> Statistics:
         # 3. The best q(local variables) for this shard under q, then what is added to the prior's natural
         #    parameters, and E[log p(x, z | global)] + H[q(z)] with all constants. Here: exponential waiting times.
         log_rate, rate = q.mean()
         statistics = Gamma(np.full(self.n_features, len(shard)), -shard.sum(0))
         bound = len(shard) * log_rate.sum() - float(shard.sum(0) @ rate)
-        return Learned(statistics, bound)
+        return Statistics(statistics, bound)

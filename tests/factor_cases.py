@@ -1,49 +1,107 @@
-"""What the laws need of the mixture of PCA, whose belief has more to it than one natural parameter vector."""
+"""Cases of the models that have more to them than one natural parameter vector: PCA, its mixture, PPCA, structure, ratings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.decomposition import PCA
 
 from dmfvi import BayesianPCA, GammaPrior, MixtureOfPCA, PcaPrior
+from dmfvi.datasets import make_cube, make_ratings
 from dmfvi.families import Dirichlet, Gamma
-from dmfvi.models.mixture_pca import MixtureRows
+from dmfvi.inference.session import Inference, Session, infer
+from dmfvi.models.affine import AffineModel
+from dmfvi.models.affine_shard import AffineShard
+from dmfvi.models.mixture_pca import MixtureOfPcaModel, MixtureRows
+from dmfvi.models.pca import BayesianPcaModel
+from dmfvi.models.pca_shard import make_shard
+from dmfvi.models.pca_start import Units
+from dmfvi.models.pca_statistics import Layout
+from dmfvi.models.ppca import PpcaModel
+from dmfvi.models.ratings import RatingModel
+from dmfvi.models.ratings_shard import make_rating_shard
+from dmfvi.models.ratings_start import agree_on_choice, agree_on_rating_units
+from dmfvi.ratings.table import read_input, split_block
+from dmfvi.sfm.affine import row_centres
+
+# -- Bayesian PCA and PPCA --------------------------------------------------------------------
+
+NOISE_LEVEL = 0.4
+
+
+def factor_rows(seed: int, missing: float) -> np.ndarray:
+    """Rows of rank two, sorted by the first factor: nodes see other regions of latent space."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(120, 2))
+    loadings = np.random.default_rng(7).normal(size=(2, 6))
+    data = z[np.argsort(z[:, 0])] @ loadings + NOISE_LEVEL * rng.normal(size=(120, 6))
+    data -= data.mean(0)
+    data[rng.random(data.shape) < missing] = np.nan
+    return data
+
+
+def pca_model(missing: float, covariance: str = "full") -> BayesianPcaModel:
+    return BayesianPcaModel(Layout(6, 3, missing == 0), 2, covariance)  # type: ignore[arg-type]
+
+
+def ppca_model() -> PpcaModel:
+    return PpcaModel(6, 2, 3, Units(np.zeros(6)))
+
+
+def pca_shard(rows: np.ndarray) -> Any:
+    return make_shard(rows, with_mean=True)
+
+
+def noise_draws(fit: Inference, n: int) -> np.ndarray:
+    """Draws of the noise deviation, as a row."""
+    p = fit.posterior
+    return np.random.default_rng(0).gamma(p.noise_shape, 1.0 / p.noise_rate, (n, 1)) ** -0.5
+
+
+def principal_subspace(draw: Any) -> None:
+    """With a vague prior: the leading eigenvectors of the covariance, as scikit-learn finds them."""
+    data = factor_rows(0, 0.0)
+    model = ppca_model() if isinstance(draw.model, PpcaModel) else pca_model(0.0)
+    found = infer(model, [pca_shard(data)])
+    theirs = PCA(2).fit(data)
+    ours = np.linalg.qr(found.posterior.loadings)[0]
+    assert np.linalg.svd(theirs.components_ @ ours)[1].min() > 0.9999
+    assert np.isclose(found.posterior.noise_variance, theirs.noise_variance_, rtol=0.05)
+
+
+def pca_bound_nearby(model: Any, shard: Any, fit: Inference) -> tuple[float, Callable[..., float]]:
+    """The bound at the posterior, and at random steps away from it in every block."""
+    belief = fit.beliefs[0]
+
+    def bound(moved: Any) -> float:
+        whole = replace(moved, global_bound=model._global_bound(moved))
+        return float(model.statistics(shard, whole)[-1]) + whole.global_bound
+
+    return bound(belief), lambda rng: bound(moved_belief(belief, rng))
+
+
+def moved_belief(c: Any, rng: np.random.Generator) -> Any:
+    """A PCA belief a small step away: means by a part of their deviations, the noise by some percent."""
+    spread = np.sqrt(np.diagonal(c.covariance, axis1=-2, axis2=-1))
+    noise, factors = c.noise.parameters(), 1 + 0.02 * rng.normal(size=2)
+    return replace(
+        c,
+        mean=c.mean + 0.1 * spread * rng.normal(size=c.mean.shape),
+        noise=Gamma.from_parameters(noise["shape"] * factors[0], noise["rate"] * factors[1]),
+    )
+
+
+# -- mixture of PCA ---------------------------------------------------------------------------
 
 CENTRES = np.array([[4.0, 0, 0, 0, 0, 0], [0, 4.0, 0, 0, 0, 0], [0, 0, 4.0, 0, 0, 0]])
 NOISE = np.array([0.25, 0.4, 0.6])
+SCALE = 2.0
 
 
-@dataclass(frozen=True)
-class Fit:
-    """A fitted estimator as the laws look at it."""
-
-    estimator: MixtureOfPCA
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.estimator, f"{name}_")
-
-    @property
-    def posteriors(self) -> list[Any]:
-        return self.estimator.node_posteriors_
-
-
-def fit(
-    model: MixtureOfPCA,
-    shards: list[np.ndarray],
-    network: Any = None,
-    acceleration: Any = None,
-    **settings: Any,
-) -> Fit:
-    """Its sweeps are never extrapolated, whatever ``acceleration`` says."""
-    made = clone(model).set_params(network=network, **settings)
-    return Fit(made.fit(shards if network is not None else np.concatenate(shards)))
-
-
-def rows(seed: int) -> tuple[np.ndarray, np.ndarray]:
+def cluster_rows(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows sorted by cluster with some entries missing; the truth: share and noise of each cluster."""
     rng = np.random.default_rng(seed)
     shares = rng.dirichlet(np.full(3, 8.0))
@@ -52,24 +110,27 @@ def rows(seed: int) -> tuple[np.ndarray, np.ndarray]:
     data = CENTRES[label] + rng.normal(size=(180, 1)) * loadings[label]
     data += NOISE[label, None] * rng.normal(size=data.shape)
     data[rng.random(data.shape) < 0.03] = np.nan
-    return data, np.column_stack([shares, NOISE])
+    return data / SCALE, np.column_stack([shares, NOISE])
 
 
-MODEL = MixtureOfPCA(3, 1, weight_concentration_prior=1.0, random_state=0)
+def cluster_model() -> MixtureOfPcaModel:
+    units = Units(np.zeros(6), SCALE, complete=False)
+    component = BayesianPcaModel(Layout(6, 2, False), 1, data_units=units)
+    return MixtureOfPcaModel(3, component, 1.0, 2.0 * np.eye(6))
 
 
-def draws(found: Fit, n: int, seed: int = 0) -> np.ndarray:
+def cluster_draws(fit: Inference, n: int) -> np.ndarray:
     """Shares and noise deviations of the clusters, n draws from q."""
-    rng = np.random.default_rng(seed)
-    shares = found.posterior.weights.sample(rng, n)
-    clusters = found.posterior.clusters
+    rng = np.random.default_rng(0)
+    shares = fit.posterior.weights.sample(rng, n)
+    clusters = fit.posterior.clusters
     precision = [rng.gamma(c.noise_shape, 1.0 / c.noise_rate, size=n) for c in clusters]
     return np.stack([shares, np.stack(precision, axis=1) ** -0.5], axis=-1)
 
 
 def one_cluster_is_bayesian_pca(_: Any) -> None:
     """Posterior, bound and densities, for the same prior in the data's units."""
-    data = rows(3)[0][:60]
+    data = SCALE * cluster_rows(3)[0][:60]
     prior = PcaPrior(GammaPrior(1e-3, 1e-3), GammaPrior(1.0, 1.0), GammaPrior(1.0, 1.0))
     ours = MixtureOfPCA(1, 2, prior=prior, tol=1e-9, random_state=0).fit(data)
     theirs = BayesianPCA(2, prior=prior, tol=1e-9, random_state=0).fit(data)
@@ -78,36 +139,78 @@ def one_cluster_is_bayesian_pca(_: Any) -> None:
     np.testing.assert_allclose(ours.score_samples(data), theirs.score_samples(data), rtol=1e-5)
 
 
-def bound_nearby(
-    shard: np.ndarray, found: Fit
-) -> tuple[float, Callable[[np.random.Generator], float]]:
+def cluster_bound_nearby(
+    model: MixtureOfPcaModel, shard: MixtureRows, fit: Inference
+) -> tuple[float, Callable[..., float]]:
     """The bound at the posterior, and at random steps away from it in every block."""
-    estimator = found.estimator
-    model, belief = estimator._model, estimator._belief
-    standardised = MixtureRows.of(estimator._units.apply(shard))
+    belief = fit.beliefs[0]
 
     def bound(weights: Dirichlet, components: list[Any]) -> float:
         whole = [replace(c, global_bound=model.component._global_bound(c)) for c in components]
         moved = model.belief(weights, tuple(whole))
-        return float(model.local_step(standardised, moved)[-1]) - moved.divergence
+        return float(model.statistics(shard, moved)[-1]) - moved.divergence
 
     def nearby(rng: np.random.Generator) -> float:
         concentration = belief.weights.parameters()["concentration"]
         weights = Dirichlet.from_parameters(concentration * (1 + 0.02 * rng.normal(size=3)))
-        moved = []
-        for c in belief.components:
-            spread = np.sqrt(np.diagonal(c.covariance, axis1=-2, axis2=-1))
-            noise = c.noise.parameters()
-            factors = 1 + 0.02 * rng.normal(size=2)
-            moved.append(
-                replace(
-                    c,
-                    mean=c.mean + 0.1 * spread * rng.normal(size=c.mean.shape),
-                    noise=Gamma.from_parameters(
-                        noise["shape"] * factors[0], noise["rate"] * factors[1]
-                    ),
-                )
-            )
-        return bound(weights, moved)
+        return bound(weights, [moved_belief(c, rng) for c in belief.components])
 
     return bound(belief.weights, list(belief.components)), nearby
+
+
+# -- structure from motion --------------------------------------------------------------------
+
+
+def camera_rows(seed: int) -> np.ndarray:
+    """Centred tracks of a turning cube with hidden points, in order of time; two rows a frame."""
+    rows = np.concatenate(make_cube(noise=0.01, seed=seed).hidden)
+    centred = rows - row_centres(rows)
+    return centred / np.sqrt(np.nanmean(centred**2))
+
+
+def structure_model() -> AffineModel:
+    return AffineModel(8)
+
+
+def structure_is_the_cube(draw: Any) -> None:
+    """Up to an affine map the points are the cube's corners."""
+    found = infer(draw.model, [draw.pooled]).posterior.mean
+    corners = make_cube(seed=0).structure
+    wide = np.column_stack([found, np.ones(8)])
+    mapped = wide @ np.linalg.lstsq(wide, corners, rcond=None)[0]
+    assert np.abs(mapped - corners).max() < 0.02 * np.abs(corners).max()
+
+
+def camera_shard(rows: np.ndarray) -> AffineShard:
+    return AffineShard.of(rows)
+
+
+# -- ratings ----------------------------------------------------------------------------------
+
+
+def draw_ratings(seed: int, n_nodes: int) -> tuple[RatingModel, list[Any], Any]:
+    """A model with agreed units, one shard per node, and all ratings in one shard."""
+    made = make_ratings(6_000, n_users=150, n_items=60, seed=seed).ratings
+    whole = read_input(made, None).blocks[0]
+    blocks = split_block(whole, n_nodes) if n_nodes > 1 else [whole]
+    session = Session.open(None)
+    n_items = made.shape[1]
+    pair = (whole.rows, whole.rows.transposed(n_items))
+    units = session.agree(lambda b: agree_on_rating_units(b, n_items), [pair])[0]
+    choice = session.agree(lambda b: agree_on_choice(b, units, 4, 0), [pair])[0]
+    model = RatingModel(2, units, choice)
+
+    def shard(block: Any) -> Any:
+        rows = block.rows
+        return make_rating_shard((rows, rows.transposed(n_items)), units, choice)
+
+    return model, [shard(block) for block in blocks], shard(whole)
+
+
+def beats_the_mean(draw: Any) -> None:
+    """The factors explain more of the ratings than the biases of users and items do."""
+    model, pooled = draw.model, draw.pooled
+    start = model.start(pooled, np.random.default_rng(0))
+    first = float(model.statistics(pooled, start)[-1])
+    found = Session.open(None).fit(model, [pooled], tol=None, max_iter=15, random_state=0)
+    assert float(model.statistics(pooled, found.beliefs[0])[-1]) > first

@@ -37,3 +37,8 @@ def shared_data() -> Path:
         if place.name and place.is_dir():
             return place
     pytest.skip("no recorded data: set DMFVI_DATA or put them in ../shared/data")
+
+
+def distance(one: object, other: object) -> float:
+    """Largest relative difference of two posteriors."""
+    return one.distance(other)  # type: ignore[attr-defined]

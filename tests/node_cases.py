@@ -18,9 +18,8 @@ from dmfvi.deploy.kinds import (
     PcaModel,
     StructureModel,
 )
-from dmfvi.models.conjugate import distance
 from dmfvi.network import Network
-from helpers import low_rank_shards
+from helpers import distance, low_rank_shards
 
 N_NODES = 3
 CENTRES = np.array([[0.0, 0, 0], [4, 0, 2], [0, 4, -2]])
@@ -45,7 +44,7 @@ class NodeCase:
         Real networks do not extrapolate sweeps, since their links may fail.
         """
         model = self.model.estimator()
-        model.set_params(tol=tol or self.model.tol, max_rounds=20_000, random_state=self.model.seed)
+        model.set_params(tol=tol or self.model.tol, max_iter=20_000, random_state=self.model.seed)
         if "acceleration" in model.get_params() and not accelerated:
             model.set_params(acceleration=False)
         arguments = [self.model.arguments(Table(shard, None)) for shard in self.shards]

@@ -58,11 +58,11 @@ def test_the_skeleton_runs_as_it_is() -> None:
 
 
 def test_a_model_with_too_few_statistics_is_told() -> None:
-    from dmfvi import Learned
+    from dmfvi import Statistics
 
     class Short(PoissonGamma):
         def local_step(self, shard, q):
-            return Learned(np.zeros(2), 0.0)
+            return Statistics(np.zeros(2), 0.0)
 
     with pytest.raises(
         ValueError, match=r"Short\.local_step gave 2 numbers of statistics, expected 6"

@@ -19,7 +19,7 @@ RING = Network.ring(3)
     ("settings", "message"),
     [
         ({"tol": -1.0}, "tol must be positive"),
-        ({"max_rounds": 0}, "max_rounds must be a whole number"),
+        ({"max_iter": 0}, "max_iter must be a whole number"),
     ],
 )
 def test_settings(settings: dict[str, Any], message: str) -> None:
@@ -35,10 +35,10 @@ def test_a_class_is_not_a_model() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (lambda made: (made.statistics, made.bound), TypeError, "must return Learned"),
-        (lambda made: None, TypeError, "must return Learned"),
+        (lambda made: (made.values, made.bound), TypeError, "must return Statistics"),
+        (lambda made: None, TypeError, "must return Statistics"),
         (lambda made: made._replace(bound=np.ones(3)), ValueError, "one finite bound"),
-        (lambda made: made._replace(statistics=np.full(4, np.nan)), ValueError, "not finite"),
+        (lambda made: made._replace(values=np.full(4, np.nan)), ValueError, "not finite"),
     ],
 )
 def test_slips_in_a_local_step(change: Any, error: type[Exception], message: str) -> None:
@@ -51,8 +51,8 @@ def test_slips_in_a_local_step(change: Any, error: type[Exception], message: str
 
 
 def test_not_converged_is_said() -> None:
-    with pytest.warns(ConvergenceWarning, match="not converged after 1 rounds"):
-        infer(PoissonGamma(2), SHARDS, Network.chain(3), max_rounds=1)
+    with pytest.warns(ConvergenceWarning, match="not converged after 1 iterations"):
+        infer(PoissonGamma(2), SHARDS, Network.chain(3), max_iter=1)
 
 
 def test_estimators_refuse_what_would_end_badly() -> None:

@@ -19,9 +19,10 @@ from dmfvi.estimators import (
     RatingFactorization,
     SVDFactorization,
 )
-from dmfvi.inference import Inference, infer
+from dmfvi.inference.federation import Federation
+from dmfvi.inference.model import ConjugateModel, Model, Statistics
+from dmfvi.inference.session import Inference, infer
 from dmfvi.model_files import load, save
-from dmfvi.models.base import ConjugateModel, Learned
 from dmfvi.models.pca_belief import GammaPrior, PcaPrior
 from dmfvi.network import Network
 from dmfvi.sfm import StructureFromMotion
@@ -36,17 +37,19 @@ __all__ = [
     "BayesianPCA",
     "CategoricalHMM",
     "ConjugateModel",
+    "Federation",
     "GammaPrior",
     "GaussianHMM",
     "Inference",
     "LatentDirichletAllocation",
-    "Learned",
     "Links",
     "MixtureOfPCA",
+    "Model",
     "Network",
     "PcaPrior",
     "RatingFactorization",
     "SVDFactorization",
+    "Statistics",
     "StructureFromMotion",
     "__version__",
     "infer",

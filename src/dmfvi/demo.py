@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import norm
 
 from dmfvi.datasets import make_low_rank, mask_at_random
-from dmfvi.engines.local import RoundRecord
+from dmfvi.engines.base import RoundRecord
 from dmfvi.estimators import BayesianPCA
 from dmfvi.families.base import FloatArray
+from dmfvi.inference.session import Inference
 from dmfvi.network import Network
 from dmfvi.report.figures import fit_figure
 
@@ -53,9 +54,9 @@ def run_demo(out: Path, *, seed: int = 0, verbose: int = 1) -> DemoResult:
     pooled = BayesianPCA(5, random_state=seed, tol=1e-9, verbose=verbose).fit(observed)
     distances: list[tuple[int, float]] = []
 
-    def observe(record: RoundRecord, posteriors: Any) -> None:
+    def observe(record: RoundRecord, so_far: Inference) -> None:
         if record.swept:
-            worst = max(p.distance(pooled.posterior_) for p in posteriors())
+            worst = max(p.distance(pooled.posterior_) for p in so_far.posteriors)
             distances.append((record.round, worst))
 
     network = Network.ring(len(sizes))

@@ -17,7 +17,7 @@ import numpy as np
 
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
 from dmfvi.families.base import FloatArray
-from dmfvi.models.base import Model
+from dmfvi.inference.model import Model
 
 NO_STOP = np.iinfo(np.int64).max
 #: a node is calm when its estimated error is this part of tol: neighbours may be worse off
@@ -39,6 +39,13 @@ class Job:
     tol: float = 1e-6
     replicated: bool = False  # each node keeps the whole prior and entropy, as the paper writes it
     fixed_sweeps: int | None = None  # stop after so many sweeps, without detection
+
+
+class Batch(NamedTuple):
+    """A shard, and the statistics of earlier batches that are added to its own in every sweep."""
+
+    shard: Any
+    carried: FloatArray
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,7 @@ class NodeState(NamedTuple):
     own: FloatArray  # statistics of the last local step
     round: int = 0
     sweeps: int = 0
+    objective: float = float("nan")  # bound at the belief before the last sweep
     change: float = np.inf
     rate: float = DEFAULT_RATE
     calm: bool = False
@@ -99,7 +107,7 @@ class NodeReport:
 
 def start_node(job: Job, place: Place, shard: Any, belief: Any) -> NodeState:
     """First local step from the shared start."""
-    own = job.model.local_step(shard, belief)
+    own = _statistics(job, shard, belief)
     return NodeState(place, shard, job.rule.start(place, _target(job, place, own)), belief, own)
 
 
@@ -150,32 +158,43 @@ def _target(job: Job, place: Place, own: FloatArray) -> FloatArray:
     return own if job.replicated else place.n_nodes * own
 
 
+def _statistics(job: Job, shard: Any, belief: Any) -> FloatArray:
+    """This node's statistics; those of a batch on top of earlier ones are a plain sum."""
+    if not isinstance(shard, Batch):
+        return job.model.statistics(shard, belief)
+    own = job.model.statistics(shard.shard, belief).copy()
+    own[: len(shard.carried)] += shard.carried
+    return own
+
+
 def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, bool]:
     estimate = job.rule.estimate(state.rule)
-    absorbed = job.model.absorb(estimate, state.own, state.belief)
-    change = job.model.change(absorbed.belief, state.belief)
+    update = job.model.absorb(estimate, state.own, state.belief)
+    # the start is no result of a sweep: how far the first one leads from it says nothing
+    change = job.model.change(update.belief, state.belief) if state.sweeps else np.inf
     rate = state.rate
     if np.isfinite(state.change) and state.change > 0:
         rate = float(np.clip(change / state.change, 0.5 * rate, MAX_RATE))
     # steps that shrink by `rate` a sweep are still this far from their limit
     error = change * rate / (1.0 - rate)
     calm = error < SAFETY * job.tol and progress.disagreement < SAFETY * job.tol
-    calm_sweeps = state.calm_sweeps + 1 if calm and not absorbed.limited else 0
+    calm_sweeps = state.calm_sweeps + 1 if calm and not update.limited else 0
     enough = calm_sweeps >= (CALM_SWEEPS_WHEN_LATE if state.late else 1)
-    own = job.model.local_step(state.shard, absorbed.belief)
+    own = _statistics(job, state.shard, update.belief)
     rule_state = job.rule.retarget(state.rule, _target(job, state.place, own))
     state = state._replace(
         rule=rule_state,
-        belief=absorbed.belief,
+        belief=update.belief,
         own=own,
         sweeps=state.sweeps + 1,
+        objective=update.objective,
         change=change,
         rate=rate,
         calm=enough,
         calm_sweeps=calm_sweeps,
-        settled=Settled(absorbed.belief, estimate, state.round) if enough else state.settled,
+        settled=Settled(update.belief, estimate, state.round) if enough else state.settled,
     )
-    return state, absorbed.limited
+    return state, update.limited
 
 
 def _agree_to_stop(job: Job, state: NodeState, inbox: Mapping[int, Message]) -> NodeState:

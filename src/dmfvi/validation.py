@@ -85,7 +85,7 @@ def check_one_shard_per_node(shards: Sequence[FloatArray], network: Network) -> 
 
 
 def check_observed(shards: Sequence[FloatArray], names: Sequence[str] | None) -> None:
-    """Refuse features that nobody observed; warn of constant features and empty samples."""
+    """Refuse features that nobody observed; warn of constant features."""
     counts = np.sum([np.isfinite(shard).sum(0) for shard in shards], axis=0)
 
     def label(index: int) -> str:
@@ -98,7 +98,6 @@ def check_observed(shards: Sequence[FloatArray], names: Sequence[str] | None) ->
             f"nobody has observed feature {shown}: drop it, it is missing in every sample of every node"
             + (f" ({len(unseen)} such features)" if len(unseen) > 5 else "")
         )
-    warn_of_empty_samples(shards, stacklevel=4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a node may not see a feature at all
         low = np.nanmin([np.nanmin(shard, axis=0) for shard in shards], axis=0)

@@ -10,7 +10,7 @@ import pytest
 from dmfvi import Network
 from dmfvi.consensus import BregmanADMM, Place
 from dmfvi.engines.net import _farewell
-from dmfvi.models.base import Absorbed, Average, Model
+from dmfvi.inference.model import Average, Model, Update
 from dmfvi.node import NO_STOP, Job, NodeState, ask_to_stop, message_of, start_node, step_node
 
 
@@ -56,12 +56,15 @@ def test_a_node_stirred_after_the_stop_was_named(network: Network, rounds_per_sw
 class Saddle(Model):
     """x <- x + x (1 - x) / 2 at every node: calm at 0 for a while, then off to 1. The belief is 1 + x."""
 
+    def start(self, shard: float, rng: np.random.Generator) -> float:
+        return 1 + 4e-9
+
     def local_step(self, shard: float, belief: float) -> np.ndarray:
         x = belief - 1.0
         return np.array([shard * (1.0 + x + 0.5 * x * (1.0 - x))])
 
-    def absorb(self, total: np.ndarray, own: np.ndarray, belief: float) -> Absorbed:
-        return Absorbed(float(total[0]), False)
+    def absorb(self, total: np.ndarray, own: np.ndarray, belief: float) -> Update:
+        return Update(float(total[0]), float("nan"))
 
     def change(self, new: float, old: float) -> float:
         return abs(new - old) / abs(new)

@@ -124,7 +124,7 @@ def test_kinds_and_settings_tell_nodes_apart() -> None:
     assert len(marks) == len(CASES)
     one = CASES["linear-regression"].model
     assert one.fingerprint(4) != type(one)(target=3).fingerprint(4)
-    assert one.fingerprint(4) == type(one)(target=2, max_rounds=7).fingerprint(4)
+    assert one.fingerprint(4) == type(one)(target=2, max_iter=7).fingerprint(4)
 
 
 @pytest.mark.parametrize(

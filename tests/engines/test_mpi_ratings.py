@@ -36,7 +36,7 @@ rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
 for rule, text in (("statistics-tracking", True), ("all-reduce", False)):
     seed = 4 if rank == 0 else None  # everybody takes rank 0's
     model = RatingFactorization(
-        3, network=Network.ring(size), max_sweeps=6, consensus=rule, random_state=seed, engine="mpi"
+        3, network=Network.ring(size), max_iter=6, consensus=rule, random_state=seed, engine="mpi"
     ).fit(triples(rank, text))
     users, _, _ = triples(rank)
     mean, std = model.predict(users[:20], model.item_ids_[:20], return_std=True)
@@ -46,13 +46,13 @@ for rule, text in (("statistics-tracking", True), ("all-reduce", False)):
     def enough(checkpoint):
         told.append(checkpoint.sweeps)
         return rank == 1 and checkpoint.sweeps >= 3
-    stopped = RatingFactorization(3, network=Network.ring(size), max_sweeps=50, consensus=rule,
+    stopped = RatingFactorization(3, network=Network.ring(size), max_iter=50, consensus=rule,
                                   random_state=seed, engine="mpi").fit(triples(rank), on_sweep=enough)
-    assert 3 <= stopped.n_sweeps_ < 9 and not stopped.converged_, stopped.n_sweeps_
+    assert 3 <= stopped.n_iter_ < 9 and not stopped.converged_, stopped.n_iter_
     if rule == "all-reduce":
-        until = RatingFactorization(3, network=Network.ring(size), max_sweeps=7, tol=1e-9, consensus=rule,
+        until = RatingFactorization(3, network=Network.ring(size), max_iter=7, tol=1e-9, consensus=rule,
                                     random_state=seed, engine="mpi").fit(triples(rank))
-        assert until.n_sweeps_ == 7 and not until.converged_, until.n_sweeps_
+        assert until.n_iter_ == 7 and not until.converged_, until.n_iter_
 """
 
 
@@ -63,7 +63,7 @@ def test_ranks_with_other_items_and_users_give_the_local_answer(parts: Path) -> 
     for rule, text in (("statistics-tracking", True), ("all-reduce", False)):
         blocks = [rating_triples(rank, text) for rank in range(RANKS)]
         local = RatingFactorization(
-            3, network=Network.ring(RANKS), max_sweeps=6, consensus=rule, random_state=4
+            3, network=Network.ring(RANKS), max_iter=6, consensus=rule, random_state=4
         ).fit(blocks)
         at = 0
         for rank in range(RANKS):

@@ -125,7 +125,7 @@ def test_a_cable_is_out_for_a_while(machines: Machines, tmp_path: Path, silence:
         assert cluster.alive() == [0, 1, 2]
         machines.heal(1)
         cluster.wait()
-    pooled = BayesianPCA(2, tol=1e-10, random_state=0, max_rounds=20_000).fit(DATA)
+    pooled = BayesianPCA(2, tol=1e-10, random_state=0, max_iter=20_000).fit(DATA)
     for node in range(N):
         saved = cluster.saved(node)
         assert saved.converged

@@ -32,7 +32,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check_exact(cluster: Processes, nodes: range | list[int] = range(5)) -> None:
-    pooled = BayesianPCA(2, tol=1e-10, random_state=0, max_rounds=20_000).fit(DATA)
+    pooled = BayesianPCA(2, tol=1e-10, random_state=0, max_iter=20_000).fit(DATA)
     for node in nodes:
         saved = cluster.saved(node)
         assert saved.converged

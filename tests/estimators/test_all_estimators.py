@@ -72,7 +72,7 @@ FACES = {
     ),
     "BayesianLogisticRegression": Face(BayesianLogisticRegression(), ROWS, "predict_proba", SIDE),
     "LatentDirichletAllocation": Face(
-        LatentDirichletAllocation(2, max_rounds=30, random_state=0), COUNTS, "transform"
+        LatentDirichletAllocation(2, max_iter=30, random_state=0), COUNTS, "transform"
     ),
     "CategoricalHMM": Face(
         CategoricalHMM(2, random_state=0), SYMBOLS, "predict_proba", sequence=True

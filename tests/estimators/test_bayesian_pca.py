@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dmfvi import BayesianPCA, Links, Network, PcaPrior
+from dmfvi import BayesianPCA, Federation, Links, Network, PcaPrior
 from dmfvi.datasets import make_low_rank, mask_at_random
 from helpers import low_rank_shards
 
@@ -178,19 +178,20 @@ GOOD = low_rank_shards([10, 12, 11])
             np.concatenate(GOOD),
             "n_components must be a whole number of at least 1",
         ),
-        ({"penalty": -1.0}, np.concatenate(GOOD), "penalty must be"),
-        ({"penalty": 0}, np.concatenate(GOOD), "penalty must be"),
-        ({"rounds_per_sweep": 0}, np.concatenate(GOOD), "rounds_per_sweep must be a whole number"),
         ({"tol": 0.0}, np.concatenate(GOOD), "tol must be positive"),
-        ({"covariance": "spherical"}, np.concatenate(GOOD), "covariance must be one of"),
-        ({"consensus": "gossip"}, np.concatenate(GOOD), "consensus must be one of"),
+        ({"covariance_type": "spherical"}, np.concatenate(GOOD), "covariance_type must be one of"),
         (
-            {"consensus": "moments-admm", "network": Network.ring(3)},
+            {"network": Federation(Network.ring(3), consensus="gossip")},
             GOOD,
-            "set covariance='diagonal'",
+            "consensus must be one of",
+        ),
+        (
+            {"network": Federation(Network.ring(3), consensus="moments-admm")},
+            GOOD,
+            "set covariance_type='diag'",
         ),
         ({"shares": "half"}, np.concatenate(GOOD), "shares must be one of"),
-        ({"max_rounds": 0}, np.concatenate(GOOD), "max_rounds"),
+        ({"max_iter": 0}, np.concatenate(GOOD), "max_iter"),
         ({"prior": PcaPrior(mean_location=np.zeros(3))}, np.concatenate(GOOD), r"shape \(12,\)"),
     ],
 )
@@ -247,8 +248,10 @@ def test_a_graph_that_is_no_network_is_refused() -> None:
 
 
 def test_unfinished_runs_warn_with_residuals() -> None:
-    with pytest.warns(ConvergenceWarning, match=r"after 4 rounds: relative change .* disagreement"):
-        model = BayesianPCA(3, network=Network.ring(3), max_rounds=4, random_state=0).fit(GOOD)
+    with pytest.warns(
+        ConvergenceWarning, match=r"after 4 iterations .*: relative change .* disagreement"
+    ):
+        model = BayesianPCA(3, network=Network.ring(3), max_iter=4, random_state=0).fit(GOOD)
     assert not model.converged_
 
 
@@ -277,20 +280,22 @@ def test_more_features_than_samples() -> None:
     ("settings", "error", "words"),
     [
         ({"prior": {"noise": 1}}, TypeError, "prior must be dmfvi.PcaPrior"),
-        ({"links": {"loss": 0.3}}, TypeError, "links must be dmfvi.Links"),
-        ({"links": Links(loss=0.3)}, ValueError, "links are for a network"),
+        (
+            {"network": Federation(Network.ring(3), links={"loss": 0.3})},
+            TypeError,
+            "links must be dmfvi.Links",
+        ),
         ({"noise": "per_node"}, ValueError, "needs nodes"),
         (
-            {"prior": PcaPrior(component_location=np.eye(12, 2)), "covariance": "diagonal"},
+            {"prior": PcaPrior(component_location=np.eye(12, 2)), "covariance_type": "diag"},
             ValueError,
-            "needs covariance='full'",
+            "needs covariance_type='full'",
         ),
-        ({"penalty": np.inf}, ValueError, "penalty must be"),
         ({"tol": "x"}, ValueError, "tol must be positive"),
-        ({"max_rounds": 2.7}, ValueError, "max_rounds must be a whole number"),
+        ({"max_iter": 2.7}, ValueError, "max_iter must be a whole number"),
         ({"n_components": True}, ValueError, "n_components must be a whole number"),
         (
-            {"network": Network.ring(3), "links": Links(pauses={9: [(1, 2)]})},
+            {"network": Federation(Network.ring(3), links=Links(pauses={9: [(1, 2)]}))},
             ValueError,
             r"nodes \[9\]",
         ),

@@ -21,10 +21,10 @@ from dmfvi.estimators import (
 
 ESTIMATORS = [
     BayesianGaussianMixture(2, random_state=0),
-    BayesianGaussianMixture(2, covariance="diagonal", network=Network.ring(2), random_state=0),
+    BayesianGaussianMixture(2, covariance_type="diag", network=Network.ring(2), random_state=0),
     MixtureOfPCA(random_state=0),
     GaussianHMM(2, random_state=0),
-    GaussianHMM(2, covariance="diagonal", random_state=0),
+    GaussianHMM(2, covariance_type="diag", random_state=0),
     BayesianLinearRegression(),
     BayesianLinearRegression(network=Network.ring(2)),
     BayesianLogisticRegression(),

@@ -15,6 +15,7 @@ from dmfvi import (
     BayesianLinearRegression,
     BayesianLogisticRegression,
     CategoricalHMM,
+    Federation,
     GammaPrior,
     GaussianHMM,
     LatentDirichletAllocation,
@@ -22,7 +23,7 @@ from dmfvi import (
     MixtureOfPCA,
     Network,
 )
-from dmfvi.models.conjugate import distance
+from helpers import distance
 from model_cases import aligned
 
 
@@ -448,8 +449,8 @@ COUNTS = corpus(20)[0]
         ),
         (lambda: GaussianHMM(31).fit(ROWS), "n_components=31 is larger"),
         (
-            lambda: GaussianHMM(2, transition_concentration=0.0).fit(ROWS),
-            "transition_concentration must be positive",
+            lambda: GaussianHMM(2, transmat_prior=0.0).fit(ROWS),
+            "transmat_prior must be positive",
         ),
         (lambda: CategoricalHMM(2).fit([np.array([0, 1, 2.5])]), "symbols must be whole numbers"),
         (lambda: CategoricalHMM(2).fit([np.array([0, -3])]), "symbols must be whole numbers"),
@@ -473,12 +474,16 @@ COUNTS = corpus(20)[0]
             "weight_concentration_prior must be positive",
         ),
         (
-            lambda: BayesianGaussianMixture(2, consensus="moments-admm").fit(ROWS),
-            "consensus must be one of",
+            lambda: BayesianGaussianMixture(
+                2, network=Federation(Network.ring(2), consensus="moments-admm")
+            ).fit(ROWS),
+            "works on scalar Gaussians, received GaussianMixture",
         ),
         (
-            lambda: BayesianGaussianMixture(2, links=Links(loss=0.1)).fit(ROWS),
-            "links are for a network",
+            lambda: BayesianGaussianMixture(
+                2, network=Federation(Network.ring(2), consensus="often")
+            ).fit(ROWS),
+            "consensus must be one of .*received 'often'",
         ),
         (
             lambda: BayesianGaussianMixture(2).fit(np.column_stack([ROWS, np.full(30, np.nan)])),
@@ -518,7 +523,7 @@ def test_wrong_kinds_are_named() -> None:
 
 def test_unfinished_runs_warn() -> None:
     with pytest.warns(UserWarning, match="not converged after 2 rounds"):
-        BayesianGaussianMixture(3, max_rounds=2, random_state=0).fit(ROWS)
+        BayesianGaussianMixture(3, max_iter=2, random_state=0).fit(ROWS)
 
 
 def test_verbose_shows_progress(capsys: pytest.CaptureFixture[str]) -> None:
@@ -530,6 +535,6 @@ def test_lossy_links_do_not_change_the_answer() -> None:
     data, _ = clusters()
     pooled = BayesianGaussianMixture(3, random_state=0, tol=1e-9).fit(data)
     model = BayesianGaussianMixture(
-        3, network=Network.ring(4), links=Links(loss=0.2, seed=1), random_state=0
+        3, network=Federation(Network.ring(4), links=Links(loss=0.2, seed=1)), random_state=0
     ).fit(data)
     assert max(distance(q, pooled.posterior_) for q in model.node_posteriors_) < 1e-6

@@ -13,6 +13,7 @@ from dmfvi import (
     BayesianLogisticRegression,
     BayesianPCA,
     CategoricalHMM,
+    Federation,
     GaussianHMM,
     LatentDirichletAllocation,
     Links,
@@ -46,11 +47,11 @@ class OneNode(LocalEngine):
         (BayesianLogisticRegression(classes=[0, 2]), (ROWS, LABELS), "labels .1. that are not in"),
         (LatentDirichletAllocation(1), ([np.ones((2, 3))],), "pass its own counts as one matrix"),
         (GaussianHMM(1), ([[ROWS], [ROWS]],), "pass its own sequences as one list"),
-        (CategoricalHMM(1), (LABELS[:, None],), "n_symbols is needed"),
+        (CategoricalHMM(1), (LABELS[:, None],), "n_features is needed"),
     ],
 )
 def test_data_of_other_nodes_are_refused(estimator: Any, data: tuple, message: str) -> None:
-    estimator.set_params(network=CHAIN, engine=OneNode())
+    estimator.set_params(network=Federation(CHAIN, engine=OneNode()))
     with pytest.raises(ValueError, match=message):
         estimator.fit(*data)
 
@@ -58,20 +59,23 @@ def test_data_of_other_nodes_are_refused(estimator: Any, data: tuple, message: s
 @pytest.mark.parametrize("estimator", [BayesianPCA(1), BayesianGaussianMixture(1)])
 def test_engines_are_checked(estimator: Any) -> None:
     with pytest.raises(ValueError, match=r"engine must be one of .*'cloud'"):
-        estimator.set_params(engine="cloud").fit(ROWS)
+        estimator.set_params(network=Federation(CHAIN, engine="cloud")).fit(ROWS)
     for wrong in (7, LocalEngine):
         with pytest.raises(TypeError, match="engine must be one of"):
-            estimator.set_params(engine=wrong).fit(ROWS)
-    estimator.set_params(engine=LocalEngine(), network=CHAIN, links=Links(loss=0.1))
+            estimator.set_params(network=Federation(CHAIN, engine=wrong)).fit(ROWS)
+    lossy = Links(loss=0.1)
+    estimator.set_params(network=Federation(CHAIN, engine=LocalEngine(), links=lossy))
     with pytest.raises(ValueError, match="drop links"):
         estimator.fit(ROWS)
-    estimator.set_params(engine="mpi")
+    estimator.set_params(network=Federation(CHAIN, engine="mpi", links=lossy))
     with pytest.raises(ValueError, match="simulated links need engine='local'"):
         estimator.fit(ROWS)
 
 
 def test_an_engine_that_was_made_already_is_used() -> None:
-    made = BayesianGaussianMixture(2, network=CHAIN, engine=LocalEngine(), random_state=0)
+    made = BayesianGaussianMixture(
+        2, network=Federation(CHAIN, engine=LocalEngine()), random_state=0
+    )
     named = BayesianGaussianMixture(2, network=CHAIN, random_state=0)
     np.testing.assert_array_equal(made.fit(ROWS).means_, named.fit(ROWS).means_)
 

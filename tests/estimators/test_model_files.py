@@ -43,7 +43,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
         lambda m: m.predict_proba(X),
     ),
     "LatentDirichletAllocation": (
-        lambda: dmfvi.LatentDirichletAllocation(3, max_rounds=50).fit(COUNTS),
+        lambda: dmfvi.LatentDirichletAllocation(3, max_iter=50).fit(COUNTS),
         lambda m: m.transform(COUNTS),
     ),
     "GaussianHMM": (lambda: dmfvi.GaussianHMM(2).fit(X), lambda m: m.predict(X)),

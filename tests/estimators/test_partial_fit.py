@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 
-from dmfvi import BayesianPCA, Links, Network
+from dmfvi import BayesianPCA, Federation, Links, Network
 from dmfvi.datasets import make_low_rank, mask_at_random
 from helpers import low_rank_shards
 
@@ -89,7 +89,7 @@ def test_forgetting_lets_the_model_follow_a_change() -> None:
 def test_batches_arrive_over_lossy_links() -> None:
     links = Links(loss=0.3, seed=0)
     pooled = BayesianPCA(3, tol=1e-10, random_state=0)
-    ring = BayesianPCA(3, network=Network.ring(4), links=links, random_state=0)
+    ring = BayesianPCA(3, network=Federation(Network.ring(4), links=links), random_state=0)
     for batch in batches(0.2):
         pooled.partial_fit(batch)
         ring.partial_fit(batch)
@@ -116,7 +116,10 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(ValueError, match="5 features"):
         model.partial_fit(batches()[1][:, :5])
     paper = BayesianPCA(
-        2, network=Network.ring(2), covariance="diagonal", consensus="moments-admm", max_rounds=2
+        2,
+        network=Federation(Network.ring(2), consensus="moments-admm"),
+        covariance_type="diag",
+        max_iter=2,
     )
     with pytest.warns(UserWarning, match="not converged"):
         paper.fit(batches()[0])

@@ -9,6 +9,7 @@ from sklearn.decomposition import PCA
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dmfvi import PPCA, Network
+from dmfvi.consensus import make
 from dmfvi.datasets import make_low_rank, mask_at_random
 
 DATA = make_low_rank(250, 12, 3, noise=0.4, seed=2).data
@@ -40,7 +41,7 @@ def test_pooled_em_reaches_the_closed_form() -> None:
 def test_every_node_reaches_the_centralized_fixed_point(network: Network, missing: float) -> None:
     data = mask_at_random(DATA, missing)
     pooled = PPCA(3, tol=1e-7, random_state=0).fit(data)
-    model = PPCA(3, network=network, tol=1e-6, random_state=0, max_rounds=20_000).fit(data)
+    model = PPCA(3, network=network, tol=1e-6, random_state=0, max_iter=20_000).fit(data)
     assert model.converged_
     for node in model.node_posteriors_:
         angle = np.degrees(subspace_angles(node.loadings, pooled.components_.T)[0])
@@ -57,8 +58,8 @@ def test_imputes_missing_entries() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    with pytest.raises(ValueError, match="penalty must be positive"):
-        PPCA(penalty=0.0).fit(DATA)
+    with pytest.raises(ValueError, match="penalty must be 'auto' or positive"):
+        make("parameter-admm", Network.ring(3), penalty=0.0)
     with pytest.raises(ValueError, match="n_components=13"):
         PPCA(13).fit(DATA)
     with pytest.raises(ValueError, match="no natural parameters"):

@@ -1,4 +1,4 @@
-"""Laws that every conjugate model obeys, run over the registry (cases in tests/model_cases.py)."""
+"""Laws that every model obeys, run over the registry (cases in tests/model_cases.py)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from dmfvi import Links, Network, infer
-from dmfvi.inference import Inference
+from dmfvi import ConjugateModel, Federation, Links, Network, infer
+from dmfvi.inference.session import Inference
 from dmfvi.models import MODELS
-from dmfvi.models.conjugate import Conjugate, distance
+from helpers import distance
 from model_cases import CASES, aligned
 
 NATURAL, BOUND = 1e-6, 1e-8
@@ -24,7 +24,8 @@ NETWORKS = [
 ]
 
 
-CONJUGATE = [name for name in CASES if CASES[name].bound_nearby is None]
+CONJUGATE = [name for name in CASES if issubclass(MODELS[name.partition("/")[0]], ConjugateModel)]
+WITH_INTERVALS = [name for name in CASES if CASES[name].data_sets]
 
 
 @lru_cache
@@ -32,7 +33,9 @@ def pooled(name: str, n_nodes: int) -> Inference:
     """The reference, far beyond the law's accuracy."""
     case = CASES[name]
     draw = case.draw(0, n_nodes)
-    return case.fit(draw.model, [draw.pooled], tol=1e-10, random_state=0, max_rounds=20_000)
+    # likelihoods are flat: a point estimate is found to fewer digits
+    tol = 1e-10 if case.data_sets or case.n_iter else 1e-9
+    return case.fit(draw.model, [draw.pooled], tol=tol, random_state=0, max_iter=20_000)
 
 
 def test_every_model_is_enrolled() -> None:
@@ -45,10 +48,10 @@ def test_every_node_has_the_pooled_posterior(name: str, network: Network) -> Non
     """Unequal shards, each with other classes than the others; the same start, nothing tuned."""
     case = CASES[name]
     draw = case.draw(0, network.n_nodes)
-    fit = case.fit(draw.model, draw.shards, network, random_state=0, max_rounds=20_000)
+    fit = case.fit(draw.model, draw.shards, network, random_state=0, max_iter=20_000)
     reference = pooled(name, network.n_nodes)
     assert fit.converged
-    assert max(case.distance(q, reference.posterior) for q in fit.posteriors) < NATURAL
+    assert max(distance(q, reference.posterior) for q in fit.posteriors) < NATURAL
     assert abs(fit.lower_bound / reference.lower_bound - 1) < BOUND
 
 
@@ -61,11 +64,9 @@ def test_with_every_rule_and_lossy_links(name: str, consensus: str) -> None:
     fit = infer(
         draw.model,
         draw.shards,
-        network,
-        consensus=consensus,
-        links=links,
+        Federation(network, consensus=consensus, links=links),
         random_state=0,
-        max_rounds=20_000,
+        max_iter=20_000,
     )
     worst = max(distance(q, pooled(name, 6).posterior) for q in fit.posteriors)
     assert worst < NATURAL
@@ -93,7 +94,7 @@ def test_acceleration_keeps_the_fixed_point(name: str) -> None:
             acceleration=accelerated,
             tol=1e-8,
             random_state=0,
-            max_rounds=50_000,
+            max_iter=50_000,
         )
         for accelerated in (False, True)
     )
@@ -102,11 +103,11 @@ def test_acceleration_keeps_the_fixed_point(name: str) -> None:
         assert fast.n_rounds <= plain.n_rounds
 
 
-@pytest.mark.parametrize("name", set(CASES) - set(CONJUGATE))
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].bound_nearby])
 def test_the_bound_is_largest_at_the_posterior(name: str) -> None:
     """Any small step away, in all blocks at once, lowers it."""
-    fit = pooled(name, 1)
-    best, nearby = CASES[name].bound_nearby(CASES[name].draw(0, 1).pooled, fit)
+    fit, draw = pooled(name, 1), CASES[name].draw(0, 1)
+    best, nearby = CASES[name].bound_nearby(draw.model, draw.pooled, fit)
     rng = np.random.default_rng(0)
     assert all(nearby(rng) < best for _ in range(20))
 
@@ -116,15 +117,14 @@ def test_the_bound_is_the_objective_of_its_own_update(name: str) -> None:
     """At the fixed point the bound is stationary: any small step away lowers it."""
     draw = CASES[name].draw(0, 1)
     q = pooled(name, 1).posterior
-    node = Conjugate(draw.model)
-    shard = draw.pooled
+    model, shard = draw.model, draw.pooled
 
     def bound(natural: np.ndarray) -> float:
-        moved = node.begin(q.unpack(natural))
+        moved = q.unpack(natural)
         value = 0.0
         for _ in range(30):  # local variables found anew, from where they were
-            value = float(node.local_step(shard, moved)[-1])
-        return value - moved.divergence
+            value = float(model.statistics(shard, moved)[-1])
+        return value - model.divergence(moved)
 
     here = q.pack()
     best = bound(here)
@@ -141,7 +141,7 @@ def test_equals_its_reference(name: str) -> None:
     CASES[name].reference(CASES[name].draw(0, 1))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", WITH_INTERVALS)
 def test_recovers_the_truth_and_covers_it(name: str) -> None:
     """Posterior means are near the truth; 90 % intervals hold it about 90 % of the time."""
     case = CASES[name]

@@ -9,11 +9,11 @@ import pytest
 
 from dmfvi import Network
 from dmfvi.consensus import BregmanADMM, Place
-from dmfvi.inference import infer
+from dmfvi.inference.acceleration import combined
+from dmfvi.inference.session import infer
 from dmfvi.models import GaussianMixture
-from dmfvi.models.conjugate import distance
-from dmfvi.models.extrapolation import combined
 from dmfvi.models.mixture_shard import MixtureShard
+from helpers import distance
 
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
 #: rounds that a hand-tuned penalty reaches, and what acceleration should reach
@@ -51,7 +51,7 @@ def apart(deviations: float, seed: int):
     """Three clusters, what pooled sweeps come to, and how many extrapolated ones that takes."""
     model, data = clusters(deviations * CORNERS, 100, np.random.default_rng(seed))
     whole = [MixtureShard.of(data)]
-    limit = infer(model, whole, tol=1e-11, max_rounds=20_000, acceleration=False, random_state=0)
+    limit = infer(model, whole, tol=1e-11, max_iter=20_000, acceleration=False, random_state=0)
     return model, data, limit.posterior, rounds_until(limit.posterior, model, whole, None)
 
 
@@ -59,8 +59,8 @@ def rounds_until(reference, model, shards, network) -> int:
     """Rounds until every node is within 1e-6 of the reference."""
     reached: list[int] = []
 
-    def observe(record, posteriors):
-        if record.swept and all(distance(q, reference) < 1e-6 for q in posteriors):
+    def observe(record, so_far):
+        if record.swept and all(distance(q, reference) < 1e-6 for q in so_far.posteriors):
             reached.append(record.round)
             return True
         return None

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from dmfvi import BayesianGaussianMixture, GaussianHMM, MixtureOfPCA, Network, infer
-from dmfvi.agreement import Meeting
 from dmfvi.engines import local
 from dmfvi.engines.local import LocalEngine
+from dmfvi.inference.collective import Collective
 from dmfvi.models import GaussianMixture
-from dmfvi.models.conjugate import distance
 from dmfvi.models.mixture_shard import MixtureShard
 from dmfvi.models.starts import agree_on_units, consensus_kmeans
+from helpers import distance
 
 
 @pytest.fixture
@@ -87,11 +87,12 @@ def test_messages_of_a_conjugate_model_are_statistics_and_the_bound(
     data = np.concatenate(class_sorted())[:, :2]
     model = GaussianMixture(3, 1.0, np.zeros(2), 1.0, 2.0, np.eye(2), 4.0 * np.eye(2))
     shards = [MixtureShard.of(part) for part in np.array_split(data, 3)]
-    start = infer(model, [MixtureShard.of(data)], max_rounds=1, random_state=0).posterior
+    start = infer(model, [MixtureShard.of(data)], max_iter=1, random_state=0).posterior
     mailbag.clear()
     infer(model, shards, Network.ring(3), start=start, acceleration=acceleration)
     header, bound = 3, 1  # of Bregman ADMM
-    belief = model.prior.packed_size + 1 if acceleration else 0  # and the count of nodes
+    # the total that made the belief, and the count of nodes
+    belief = model.prior.packed_size + bound + 1 if acceleration else 0
     expected = header + model.prior.packed_size + bound + belief
     assert {p.size for p in mailbag} == {expected}
 
@@ -100,10 +101,10 @@ def test_messages_of_a_conjugate_model_are_statistics_and_the_bound(
 def test_agreed_starts_equal_pooled_ones(network: Network) -> None:
     shards = class_sorted()
     rows = np.concatenate(shards)
-    alone = Meeting(Network.complete(1), LocalEngine())
-    together = Meeting(network, LocalEngine())
-    pooled = alone.discuss([agree_on_units(rows)])[0]
-    for units in together.discuss([agree_on_units(x) for x in shards]):
+    alone = Collective(Network.complete(1), LocalEngine())
+    together = Collective(network, LocalEngine())
+    pooled = alone.run([agree_on_units(rows)])[0]
+    for units in together.run([agree_on_units(x) for x in shards]):
         np.testing.assert_allclose(units.shift, rows.mean(0), rtol=1e-8)
         np.testing.assert_allclose(units.scale, rows.std(0, ddof=1), rtol=1e-8)
         np.testing.assert_allclose(units.covariance, np.corrcoef(rows.T), rtol=1e-7, atol=1e-9)
@@ -114,8 +115,8 @@ def test_agreed_starts_equal_pooled_ones(network: Network) -> None:
             for x in parts
         ]
 
-    one = alone.discuss(talks([rows]))[0]
-    for clusters in together.discuss(talks(shards)):
+    one = alone.run(talks([rows]))[0]
+    for clusters in together.run(talks(shards)):
         np.testing.assert_allclose(clusters.centres, one.centres, rtol=1e-7, atol=1e-8)
     from sklearn.cluster import KMeans
 
@@ -134,8 +135,8 @@ def test_nodes_that_end_a_talk_early_are_told() -> None:
         yield np.ones(1)
         return 0
 
-    with pytest.raises(RuntimeError, match="1 of 2 nodes ended a talk"):
-        Meeting(Network.ring(2), LocalEngine()).discuss([short(), long()])
+    with pytest.raises(RuntimeError, match="1 of 2 nodes returned"):
+        Collective(Network.ring(2), LocalEngine()).run([short(), long()])
 
 
 def test_restarts_are_chosen_by_the_agreed_bound() -> None:

@@ -136,12 +136,12 @@ def test_control_c_leaves_a_checkpoint_and_resume_goes_on(tmp_path: Path) -> Non
     assert "--resume goes on" in printed
     assert sorted(p.name for p in out.iterdir()) == ["checkpoint.npz", "ratings.npz"]
     stopped = RatingFactorization.load(out)
-    assert stopped.n_sweeps_ >= 1
-    wanted = str(stopped.n_sweeps_ + 5)
+    assert stopped.n_iter_ >= 1
+    wanted = str(stopped.n_iter_ + 5)
     for extra in ([str(out), "--sweeps", wanted, "--resume"], [str(whole), "--sweeps", wanted]):
         subprocess.run([*command, *extra], env=environment, check=True, capture_output=True)
     resumed, straight = RatingFactorization.load(out), RatingFactorization.load(whole)
-    assert resumed.n_sweeps_ == straight.n_sweeps_ == int(wanted)
+    assert resumed.n_iter_ == straight.n_iter_ == int(wanted)
     np.testing.assert_allclose(resumed.item_bias_, straight.item_bias_, atol=1e-4)
     assert not (out / "checkpoint.npz").exists()
     other = subprocess.run(

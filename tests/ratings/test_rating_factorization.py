@@ -88,14 +88,14 @@ def test_deviations_say_how_wrong_the_expectation_is() -> None:
 
 def test_the_bound_never_falls() -> None:
     for settings in ({}, {"noise": "shared"}, {"item_bias": False}):
-        model = RatingFactorization(3, max_sweeps=15, random_state=0, **settings).fit(split()[0])
+        model = RatingFactorization(3, max_iter=15, random_state=0, **settings).fit(split()[0])
         bound = model.history_["objective"][1:]
         assert (np.diff(bound) > -1e-6 * np.abs(bound[1:])).all()
 
 
 def test_columns_that_the_data_do_not_support_are_switched_off() -> None:
     ratings = make_ratings(40_000, n_users=900, n_items=400, rank=1, noise=0.5, seed=2).ratings
-    model = RatingFactorization(3, max_sweeps=60, random_state=0).fit(ratings)
+    model = RatingFactorization(3, max_iter=60, random_state=0).fit(ratings)
     deviations = model.component_deviations_
     assert deviations[0] > 0.3
     assert (deviations[1:] < 0.2 * deviations[0]).all()
@@ -108,7 +108,7 @@ def test_sloppy_users_are_found() -> None:
     sloppy = np.arange(300) < 60
     mask = np.repeat(sloppy, np.diff(R.indptr))
     R.data[mask] = rng.integers(1, 6, mask.sum())
-    model = RatingFactorization(3, max_sweeps=10, random_state=0).fit(R)
+    model = RatingFactorization(3, max_iter=10, random_state=0).fit(R)
     noise = model.posterior_.users.noise
     precision = noise[:, 0] / noise[:, 1]
     assert precision[~sloppy].mean() > 3 * precision[sloppy].mean()
@@ -125,7 +125,7 @@ def test_what_users_choose_tells_what_they_like() -> None:
     R = sp.csr_matrix(np.where(seen & ~test, stars, 0))
     users, items = np.nonzero(test)
     errors = [
-        RatingFactorization(2, n_choice_features=n, max_sweeps=10, random_state=0)
+        RatingFactorization(2, n_choice_features=n, max_iter=10, random_state=0)
         .fit(R)
         .evaluate(users, items, stars[test])
         .rmse
@@ -136,7 +136,7 @@ def test_what_users_choose_tells_what_they_like() -> None:
 
 def test_without_biases_there_are_none() -> None:
     model = RatingFactorization(
-        3, user_bias=False, item_bias=False, max_sweeps=5, random_state=0
+        3, user_bias=False, item_bias=False, max_iter=5, random_state=0
     ).fit(split()[0])
     assert np.abs(model.user_bias_).max() < 1e-3
     assert np.abs(model.item_bias_).max() < 1e-3
@@ -248,22 +248,22 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("network", [None, Network.ring(10)], ids=["pooled", "ring of 10"])
 def test_a_resumed_fit_ends_where_it_would_have(network: Network | None) -> None:
-    whole = RatingFactorization(3, network=network, max_sweeps=8, random_state=0).fit(split()[0])
+    whole = RatingFactorization(3, network=network, max_iter=8, random_state=0).fit(split()[0])
     kept: list = []
 
     def stop(checkpoint) -> bool:
         kept.append(checkpoint)
         return checkpoint.sweeps == 3
 
-    part = RatingFactorization(3, network=network, max_sweeps=8, random_state=0)
+    part = RatingFactorization(3, network=network, max_iter=8, random_state=0)
     part.fit(split()[0], on_sweep=stop)
-    assert part.n_sweeps_ == 3
-    rest = RatingFactorization(3, network=network, max_sweeps=8, random_state=0)
+    assert part.n_iter_ == 3
+    rest = RatingFactorization(3, network=network, max_iter=8, random_state=0)
     rest.fit(split()[0], resume=kept[-1])
-    assert rest.n_sweeps_ == 8
+    assert rest.n_iter_ == 8
     np.testing.assert_allclose(rest.item_factors_, whole.item_factors_, atol=1e-5)
     with pytest.raises(ValueError, match="resume with the data"):
-        RatingFactorization(3, max_sweeps=8).fit(split()[0][:300], resume=kept[-1])
+        RatingFactorization(3, max_iter=8).fit(split()[0][:300], resume=kept[-1])
 
 
 def test_an_interrupted_fit_keeps_what_it_learned() -> None:
@@ -274,21 +274,19 @@ def test_an_interrupted_fit_keeps_what_it_learned() -> None:
     model = RatingFactorization(3, random_state=0)
     with pytest.raises(KeyboardInterrupt):
         model.fit(split()[0], on_sweep=interrupt)
-    assert model.n_sweeps_ == 2
+    assert model.n_iter_ == 2
     assert model.evaluate(*split()[1]).rmse < 1.0
 
 
 def test_held_out_ratings_are_watched() -> None:
-    model = RatingFactorization(3, max_sweeps=4, random_state=0).fit(
-        split()[0], held_out=split()[1]
-    )
+    model = RatingFactorization(3, max_iter=4, random_state=0).fit(split()[0], held_out=split()[1])
     assert model.history_["rmse"].shape == (4,)
     assert model.history_["rmse"][-1] == pytest.approx(model.evaluate(*split()[1]).rmse, abs=1e-6)
 
 
 def test_it_stops_early_when_asked_to() -> None:
-    model = RatingFactorization(2, tol=0.5, max_sweeps=50, random_state=0).fit(split()[0])
-    assert model.n_sweeps_ < 50
+    model = RatingFactorization(2, tol=0.5, max_iter=50, random_state=0).fit(split()[0])
+    assert model.n_iter_ < 50
     assert model.converged_
 
 
@@ -325,7 +323,7 @@ def test_bad_ratings_are_refused_with_what_is_wrong(data, message: str) -> None:
     ("settings", "message"),
     [
         ({"n_components": 0}, "n_components"),
-        ({"max_sweeps": 0}, "max_sweeps"),
+        ({"max_iter": 0}, "max_iter"),
         ({"noise": "none"}, "noise must be one of"),
         ({"rating_scale": (5, 1)}, "rating_scale"),
         ({"rating_scale": (1, 2, 3)}, "rating_scale"),
@@ -343,10 +341,10 @@ def test_bad_settings_are_refused(settings, message: str) -> None:
 
 def test_repeated_ratings_count_as_their_mean() -> None:
     with pytest.warns(UserWarning, match="2 of 6 ratings repeat a user and item"):
-        ours = RatingFactorization(1, max_sweeps=2, random_state=0).fit(
+        ours = RatingFactorization(1, max_iter=2, random_state=0).fit(
             ([0, 0, 0, 1, 1, 2], [0, 0, 0, 1, 0, 1], [5, 3, 1, 4, 2, 1])
         )
-    theirs = RatingFactorization(1, max_sweeps=2, random_state=0).fit(
+    theirs = RatingFactorization(1, max_iter=2, random_state=0).fit(
         ([0, 1, 1, 2], [0, 1, 0, 1], [3.0, 4, 2, 1])
     )
     np.testing.assert_allclose(ours.item_factors_, theirs.item_factors_, atol=1e-6)
@@ -356,7 +354,7 @@ def test_repeated_ratings_count_as_their_mean() -> None:
 def test_a_matrix_of_triples_does_not_add_up_repeated_ratings(form) -> None:
     users, items, ratings = [0, 0, 1, 1, 2], [0, 0, 1, 0, 1], [5.0, 3, 4, 2, 1]
     with pytest.warns(UserWarning, match="1 of 5 ratings repeat"):
-        model = RatingFactorization(1, max_sweeps=2, random_state=0).fit(
+        model = RatingFactorization(1, max_iter=2, random_state=0).fit(
             form((ratings, (users, items)), shape=(3, 2))
         )
     assert model.rating_scale_ == (1.0, 5.0)
@@ -365,7 +363,7 @@ def test_a_matrix_of_triples_does_not_add_up_repeated_ratings(form) -> None:
 def test_users_and_items_without_ratings_are_named() -> None:
     R = sp.csr_matrix(np.array([[5, 3, 0], [0, 0, 0], [1, 4, 0]]))
     with pytest.warns(UserWarning, match="1 users and 1 items have no rating"):
-        model = RatingFactorization(1, max_sweeps=2, random_state=0).fit(R)
+        model = RatingFactorization(1, max_iter=2, random_state=0).fit(R)
     with pytest.warns(UserWarning, match="users are unknown"):
         model.predict([1], [0])
 
@@ -374,7 +372,7 @@ def test_few_ratings_and_equal_ratings_are_no_trouble() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for ratings in ([4, 4, 4, 4], [1, 5, 1, 5]):
-            model = RatingFactorization(12, max_sweeps=5, random_state=0)
+            model = RatingFactorization(12, max_iter=5, random_state=0)
             model.fit(([0, 0, 1, 2], [0, 1, 1, 0], ratings))
             mean, std = model.predict([0, 1], [0, 0], return_std=True)
             assert np.isfinite(mean).all()

@@ -8,7 +8,7 @@ import numpy as np
 
 from dmfvi import Network, StructureFromMotion
 from dmfvi.datasets import make_cube
-from dmfvi.models.conjugate import distance
+from helpers import distance
 from mpi_runs import run
 
 CAMERAS = 4
@@ -20,11 +20,11 @@ from dmfvi import Network, StructureFromMotion
 rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
 tracks = np.load(f"camera-{rank}.npy")
 seed = 3 if rank == 0 else None  # everybody takes rank 0's
-model = StructureFromMotion(network=Network.ring(size), engine="mpi", random_state=seed).fit(tracks)
+model = StructureFromMotion(network=Federation(Network.ring(size), engine="mpi"), random_state=seed).fit(tracks)
 assert model.metric_ and len(model.cameras_) == len(tracks) // 2
 np.savez(f"found-{rank}.npz", packed=model.posterior_.pack(), cameras=model.cameras_)
 try:
-    StructureFromMotion(network=Network.ring(size), engine="mpi").fit(tracks[:, : 8 - rank % 2])
+    StructureFromMotion(network=Federation(Network.ring(size), engine="mpi")).fit(tracks[:, : 8 - rank % 2])
 except ValueError as error:
     assert "different numbers of points [8, 7, 8, 7]" in str(error), error
 else:
@@ -32,7 +32,7 @@ else:
 try:
     few = tracks.copy()
     few[:, 5] = np.nan
-    StructureFromMotion(network=Network.ring(size), engine="mpi").fit(few)
+    StructureFromMotion(network=Federation(Network.ring(size), engine="mpi")).fit(few)
 except ValueError as error:
     assert "points seen in fewer than 2 frames: 5 (0)" in str(error), error
 else:

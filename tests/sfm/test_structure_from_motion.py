@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 
-from dmfvi import Links, Network, StructureFromMotion
+from dmfvi import Federation, Links, Network, StructureFromMotion
 from dmfvi.datasets import make_cube, mask_at_random, mask_points_at_random
 from dmfvi.families.base import FloatArray
 
@@ -47,14 +47,18 @@ def test_every_camera_has_the_pooled_structure(network: Network, tracks: FloatAr
 @pytest.mark.parametrize("rule", ["statistics-tracking", "all-reduce"])
 def test_other_consensus_rules_agree(rule: str) -> None:
     pooled = StructureFromMotion(random_state=0, tol=1e-9).fit(HIDDEN)
-    model = StructureFromMotion(network=Network.ring(5), consensus=rule, random_state=0).fit(HIDDEN)
+    model = StructureFromMotion(
+        network=Federation(Network.ring(5), consensus=rule), random_state=0
+    ).fit(HIDDEN)
     np.testing.assert_allclose(model.structure_, pooled.structure_, atol=1e-6)
 
 
 def test_lost_messages_do_not_matter() -> None:
     pooled = StructureFromMotion(random_state=0, tol=1e-9).fit(HIDDEN)
     links = Links(loss=0.2, seed=1)
-    model = StructureFromMotion(network=Network.ring(5), links=links, random_state=0).fit(HIDDEN)
+    model = StructureFromMotion(
+        network=Federation(Network.ring(5), links=links), random_state=0
+    ).fit(HIDDEN)
     assert model.converged_
     for structure in model.node_structures_:
         np.testing.assert_allclose(structure, pooled.structure_, atol=1e-6)
@@ -195,7 +199,7 @@ def test_bad_tracks_are_named(tracks, message: str) -> None:
         ({"metric": "perspective"}, "metric must be one of"),
         ({"tol": 0.0}, "tol must be positive"),
         ({"consensus": "moments-admm"}, "consensus must be one of"),
-        ({"max_rounds": 0}, "max_rounds"),
+        ({"max_iter": 0}, "max_iter"),
     ],
 )
 def test_bad_settings_are_named(settings: dict, message: str) -> None:

@@ -60,7 +60,7 @@ class Covariance(StrEnum):
     """Of each row of W."""
 
     full = "full"
-    diagonal = "diagonal"
+    diag = "diag"
 
 
 class Where(StrEnum):
@@ -132,7 +132,7 @@ def fit(
     out: Annotated[Path, typer.Option(help="Directory of the model.")] = Path("dmfvi-model"),
     covariance: Annotated[Covariance, typer.Option(help="Of each row of W.")] = Covariance.full,
     tol: Annotated[float, typer.Option(help="Relative accuracy of the posterior.")] = 1e-6,
-    max_rounds: Annotated[int, typer.Option(help="Message rounds at most.")] = 5000,
+    max_iter: Annotated[int, typer.Option(help="Sweeps over the data at most.")] = 5000,
     seed: Annotated[int, typer.Option(help="Seed of the start.")] = 0,
     header: Header = None,
     engine: Annotated[
@@ -151,7 +151,7 @@ def fit(
     if engine is Where.mpi:
         from dmfvi.cli.mpi import fit_rank
 
-        settings = {"tol": tol, "max_rounds": max_rounds, "covariance": covariance.value}
+        settings = {"tol": tol, "max_iter": max_iter, "covariance_type": covariance.value}
         converged = fit_rank(
             data,
             components,
@@ -180,9 +180,9 @@ def fit(
     model = BayesianPCA(
         components,
         network=make_network(topology, nodes) if nodes > 1 else None,
-        covariance=covariance.value,
+        covariance_type=covariance.value,
         tol=tol,
-        max_rounds=max_rounds,
+        max_iter=max_iter,
         random_state=seed,
         verbose=1,
     ).fit(table.data)
@@ -244,7 +244,7 @@ def _summary(model: BayesianPCA, table: Table, path: Path) -> RichTable:
         ),
         ("network", "pooled" if model.network is None else model.network.name),
         ("rounds", f"{model.n_rounds_} (+ {model.n_start_rounds_} for the start)"),
-        ("converged", "yes" if model.converged_ else "NO: raise --max-rounds"),
+        ("converged", "yes" if model.converged_ else "NO: raise --max-iter"),
         (
             "change, disagreement",
             f"{model.history_['change'][-1]:.1e}, {model.history_['disagreement'][-1]:.1e}",

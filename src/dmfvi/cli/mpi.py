@@ -14,6 +14,7 @@ from dmfvi.cli.network import Topology, make_network
 from dmfvi.datasets.tables import Table, read_table
 from dmfvi.engines.mpi import MpiEngine
 from dmfvi.estimators import BayesianPCA
+from dmfvi.inference.federation import Federation
 from dmfvi.model_files import FILE_NAME as MODEL_FILE
 from dmfvi.model_files import save as save_model
 from dmfvi.storage import save_posterior
@@ -46,7 +47,7 @@ def fit_rank(
     say_if_alone(data, size)
     table = _as_rank_0_has_them(world, _rows(data, rank, size, header))
     # more rounds may be asked for when resuming; other rows or settings are another fit
-    fixed = {name: value for name, value in settings.items() if name != "max_rounds"}
+    fixed = {name: value for name, value in settings.items() if name != "max_iter"}
     mark = hashlib.sha256(json.dumps([components, topology.value, fixed, seed]).encode())
     mark.update(np.ascontiguousarray(table.data).tobytes())
     engine = MpiEngine(
@@ -54,9 +55,8 @@ def fit_rank(
     )
     model = BayesianPCA(
         components,
-        network=make_network(topology, size) if size > 1 else None,
+        network=Federation(make_network(topology, size), engine=engine) if size > 1 else None,
         random_state=seed,
-        engine=engine if size > 1 else "local",
         verbose=int(rank == 0),
         **settings,
     ).fit(table.data)
@@ -65,7 +65,7 @@ def fit_rank(
     if rank == 0:
         path = save_posterior(model.posterior_, out, table.columns, model.converged_)
         save_model(model, out / MODEL_FILE)
-        done = "converged" if model.converged_ else "NOT converged: raise --max-rounds"
+        done = "converged" if model.converged_ else "NOT converged: raise --max-iter"
         print(f"{size} ranks, {model.n_rounds_} rounds, {done}; saved: {path}", flush=True)
     world.Barrier()  # a rank that ends with another status than 0 ends all of them
     return bool(model.converged_)

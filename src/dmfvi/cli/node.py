@@ -24,7 +24,7 @@ from dmfvi.files import write_text
 console = Console()
 keys_app = typer.Typer(no_args_is_help=True, help="A small certificate authority for a cluster.")
 STATUS_FILE = "status.json"
-NOT_CONVERGED = "NOT converged: raise max_rounds in [model]"
+NOT_CONVERGED = "NOT converged: raise max_iter in [model]"
 
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Plain text, on loopback only, for a trial.")

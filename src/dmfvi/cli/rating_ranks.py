@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from dmfvi.cli.mpi import RANK, say_if_alone
-from dmfvi.engines.base import Engine
-from dmfvi.engines.local import LocalEngine
 from dmfvi.engines.mpi import MpiEngine
 from dmfvi.estimators.rating_validation import Evaluation
+from dmfvi.inference.federation import Federation
 from dmfvi.network import Network
 from dmfvi.ratings.table import RatingTable
 
@@ -36,25 +35,26 @@ class Placement:
     size: int = 1
     alone: bool = True  # all nodes in this process
 
-    def engine(
+    def federation(
         self, train: RatingTable, settings: dict[str, Any], every: int, resume: bool
-    ) -> Engine:
+    ) -> Network | Federation | None:
         """What runs the nodes; a rank's checkpoints belong to its own ratings and to the settings."""
-        if self.alone:
-            return LocalEngine()
+        if self.alone or self.network is None:
+            return self.network
         if every < 1:
             raise ValueError(f"--every must be at least 1, received {every}")
-        return MpiEngine(
+        engine = MpiEngine(
             journal=self.out / CHECKPOINTS,
             every=every,
             resume=resume,
             fingerprint=_fingerprint(train, settings),
         )
+        return Federation(self.network, engine=engine)
 
-    def forget(self, engine: Any) -> None:
+    def forget(self, used: Network | Federation | None) -> None:
         """The model is saved: nothing is left to resume."""
-        if isinstance(engine, MpiEngine):
-            engine.forget()
+        if isinstance(used, Federation) and isinstance(used.engine, MpiEngine):
+            used.engine.forget()
             with suppress(OSError):  # other files are not ours
                 (self.out / CHECKPOINTS).rmdir()
 

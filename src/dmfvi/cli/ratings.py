@@ -143,14 +143,13 @@ def fit(
     del table
     model = RatingFactorization(
         components,
-        network=place.network,
+        network=place.federation(train, settings, every, resume),
         noise=noise.value,
         n_choice_features=choice_features,
-        max_sweeps=sweeps,
+        max_iter=sweeps,
         rating_scale=None if low is None or high is None else (low, high),
         random_state=seed,
         verbose=int(place.rank == 0),
-        engine=place.engine(train, settings, every, resume),
     )
     latest: list[Checkpoint] = []
     written = [time.monotonic()]
@@ -176,7 +175,7 @@ def fit(
     score = None if asked is None else model.evaluate(*asked, level=LEVEL)
     if score is not None and not place.alone:
         score = over_all_ranks(score)
-    place.forget(model.engine)
+    place.forget(model.network)
     if place.rank == 0:
         console.print(_summary(model, train, score, path, place.size))
     if predictions is not None and asked is not None:
@@ -354,7 +353,7 @@ def _summary(
         ("users x items", f"{len(model.user_ids_)} x {len(model.item_ids_)}"),
         ("ratings", f"{len(table)}, mean {model.rating_mean_:.3f}"),
         ("network", "pooled" if model.network is None else model.network.name),
-        ("sweeps", str(model.n_sweeps_)),
+        ("sweeps", str(model.n_iter_)),
         ("noise deviation", f"{model.noise_deviation_:.3f}"),
         ("component deviations", " ".join(f"{v:.2g}" for v in model.component_deviations_)),
     ]

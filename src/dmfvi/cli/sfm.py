@@ -50,7 +50,7 @@ def sfm(
         int | None, typer.Option(help="Leave out points seen in fewer frames.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory of the results.")] = Path("dmfvi-sfm"),
-    max_rounds: Annotated[int, typer.Option(help="Message rounds at most.")] = 5000,
+    max_iter: Annotated[int, typer.Option(help="Sweeps over the tracks at most.")] = 5000,
     seed: Annotated[int, typer.Option(help="Seed of the start.")] = 0,
 ) -> None:
     """3-D structure with uncertainty from point tracks that no camera shares.
@@ -69,7 +69,7 @@ def sfm(
         model = StructureFromMotion(
             network=make_network(topology, cameras) if cameras > 1 else None,
             metric=CAMERA_MODELS[metric],
-            max_rounds=max_rounds,
+            max_iter=max_iter,
             random_state=seed,
             verbose=1,
         ).fit(chosen)

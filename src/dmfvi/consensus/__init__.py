@@ -1,16 +1,51 @@
-"""How neighbours come to agree."""
+"""How neighbours come to agree: consensus rules by name, and their only maker."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
 
 from dmfvi.consensus.allreduce import AllReduce
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
 from dmfvi.consensus.bregman_admm import BregmanADMM
 from dmfvi.consensus.flood import Flood
 from dmfvi.consensus.moments_admm import MomentsADMM
+from dmfvi.consensus.parameter_admm import ParameterADMM
 from dmfvi.consensus.tracking import StatisticsTracking
+from dmfvi.network import Network
 
-#: consensus rules by name; the exactness law runs over this registry
+#: consensus rules by name; one line enrols a rule, and the laws of tests/laws run over this registry
 RULES: dict[str, type[ConsensusRule]] = {
-    rule.name: rule for rule in (BregmanADMM, MomentsADMM, StatisticsTracking, AllReduce)
+    rule.name: rule
+    for rule in (BregmanADMM, StatisticsTracking, AllReduce, MomentsADMM, ParameterADMM, Flood)
 }
+
+
+def settings_of(name: str) -> list[str]:
+    """The settings that a rule takes."""
+    parameters = inspect.signature(RULES[name]).parameters.values()
+    return [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+
+
+def make(name: str | ConsensusRule, network: Network, **settings: Any) -> ConsensusRule:
+    """The rule of that name for a network; the only place where rules are made. A made rule passes through."""
+    if isinstance(name, ConsensusRule):
+        if settings:
+            raise ValueError(
+                f"consensus {name.name!r} is made already, received settings {sorted(settings)}: "
+                "give them when it is made"
+            )
+        return name
+    if not isinstance(name, str) or name not in RULES:
+        raise ValueError(f"consensus must be one of {sorted(RULES)}, received {name!r}")
+    known = settings_of(name)
+    strange = sorted(set(settings) - set(known))
+    if strange:
+        raise ValueError(f"consensus {name!r} has no setting {strange}, known are {known}")
+    rule = RULES[name](**settings)
+    rule.check_network(network)
+    return rule
+
 
 __all__ = [
     "RULES",
@@ -20,7 +55,10 @@ __all__ = [
     "Flood",
     "Incoming",
     "MomentsADMM",
+    "ParameterADMM",
     "Place",
     "Progress",
     "StatisticsTracking",
+    "make",
+    "settings_of",
 ]

@@ -77,6 +77,18 @@ class ConsensusRule(ABC):
     #: numbers at the beginning of a payload that are counts and levels, not sums: they must arrive as they are
     header: ClassVar[int] = 0
 
+    def check_network(self, network: Network) -> None:
+        """Refuse a network on which the rule cannot keep its promise."""
+        return None
+
+    def for_model(self, model: Any, belief: Any) -> ConsensusRule:
+        """The rule for a model's statistics at its start; one that works on plain sums needs to know nothing of it."""
+        return self
+
+    def averages_exactly(self, place: Place) -> bool:
+        """Whether one sweep's rounds leave no disagreement but rounding while every message arrives."""
+        return self.collective
+
     @abstractmethod
     def start(self, place: Place, target: FloatArray) -> Any:
         """State before the first round; ``round`` is what its next message belongs to."""

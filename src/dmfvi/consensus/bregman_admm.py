@@ -193,6 +193,12 @@ class BregmanADMM(ConsensusRule):
         self.relaxation = relaxation
         self.damping = damping
 
+    def averages_exactly(self, place: Place) -> bool:
+        if self.penalty != "auto":
+            return False
+        fixed = None if self.rounds == "auto" else self.rounds
+        return design_mixing(place.eigenvalues, fixed, self.damping).damping == 0.0
+
     def start(self, place: Place, target: FloatArray) -> AdmmState:
         zero = np.zeros_like(target)
         return _accumulate(

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -55,6 +55,8 @@ class MomentsState:
 class MomentsADMM(ConsensusRule):
     """The paper's form for ``n_scalars`` Gaussians: the target starts with their a, then their b.
 
+    How many there are, and their unit, a model says (``Model.gaussian_scalars``).
+
     The dual steps e (m - rho), e (v - phi) have the units of m and v, so the form is not free of units:
     it is slow where variances are far below one and unstable where they are above. ``unit``, the same at
     all nodes, is the deviation that counts as one: about three times the posterior's is best.
@@ -64,9 +66,9 @@ class MomentsADMM(ConsensusRule):
 
     def __init__(
         self,
-        n_scalars: int,
         penalty: float | Literal["auto"] = "auto",
         rounds: int | Literal["auto"] = "auto",
+        n_scalars: int | None = None,
         unit: float = 1.0,
     ) -> None:
         if penalty != "auto" and not float(penalty) > 0:
@@ -76,9 +78,16 @@ class MomentsADMM(ConsensusRule):
         self.rounds = rounds
         self.unit = unit
 
-    def in_units(self, unit: float) -> MomentsADMM:
-        """The same rule with another unit."""
-        return MomentsADMM(self.n_scalars, self.penalty, self.rounds, unit)
+    def for_model(self, model: Any, belief: Any) -> MomentsADMM:
+        if self.n_scalars is not None:
+            return self
+        scalars = model.gaussian_scalars(belief)
+        if scalars is None:
+            raise ValueError(
+                f"consensus 'moments-admm' works on scalar Gaussians, received {type(model).__name__}: "
+                "use BayesianPCA with covariance_type='diag', or consensus='bregman-admm'"
+            )
+        return MomentsADMM(self.penalty, self.rounds, *scalars)
 
     def start(self, place: Place, target: FloatArray) -> MomentsState:
         a, b, rest = self._split(target)
@@ -87,7 +96,7 @@ class MomentsADMM(ConsensusRule):
     def advance(
         self, state: MomentsState, inbox: Mapping[int, Incoming]
     ) -> tuple[MomentsState, Progress]:
-        n, e = self.n_scalars, self.penalty
+        n, e = self._size, self.penalty
         a, b, rest_target = self._split(state.target)
         m, v, degree = state.mean, state.variance, state.place.degree
         gamma, beta, beta_theirs = dict(state.gamma), dict(state.beta), dict(state.beta_theirs)
@@ -157,8 +166,13 @@ class MomentsADMM(ConsensusRule):
     def rounds_per_sweep(self, place: Place) -> int:
         return DEFAULT_ROUNDS if self.rounds == "auto" else self.rounds
 
+    @property
+    def _size(self) -> int:
+        assert self.n_scalars is not None, "for_model says how many scalars there are"
+        return self.n_scalars
+
     def _split(self, vector: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        n = self.n_scalars
+        n = self._size
         return vector[:n] * self.unit**2, vector[n : 2 * n] * self.unit, vector[2 * n :]
 
 

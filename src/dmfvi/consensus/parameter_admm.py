@@ -8,7 +8,7 @@ likelihood baselines: it agrees on values, not on posteriors, and needs every me
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -30,21 +30,47 @@ class ParameterState(NamedTuple):
 
 
 class ParameterADMM(ConsensusRule):
-    """Agree on parameters that ``solve`` computes from statistics, dual and neighbours.
+    """Agree on parameters that a model's ``solve`` computes from statistics, dual and neighbours.
 
-    ``penalty`` is eta, one number or one per coordinate: parameters of different units want different ones.
+    ``penalty`` is eta, one number in the data's units, or "auto": what it means for each coordinate, and the node's
+    own step, the model says (``eta``, ``solve``).
     """
 
     name = "parameter-admm"
 
-    def __init__(self, solve: Solver, initial: FloatArray, penalty: float | FloatArray) -> None:
-        if not np.all(np.asarray(penalty) > 0):
-            raise ValueError(f"penalty must be positive, received {penalty!r}")
-        self.solve = solve
-        self.initial = initial
-        self.penalty: FloatArray = np.broadcast_to(
-            np.asarray(penalty, dtype=np.float64), initial.shape
-        )
+    def __init__(
+        self,
+        penalty: float | FloatArray | Literal["auto"] = "auto",
+        solve: Solver | None = None,
+        initial: FloatArray | None = None,
+    ) -> None:
+        if (isinstance(penalty, str) and penalty != "auto") or not np.all(_numbers(penalty) > 0):
+            raise ValueError(f"penalty must be 'auto' or positive, received {penalty!r}")
+        self.given = penalty
+        self.penalty = _numbers(penalty)
+        self._solve, self._initial = solve, initial
+
+    def for_model(self, model: Any, belief: Any) -> ParameterADMM:
+        if self._solve is not None:
+            return self
+        if not hasattr(model, "solve"):
+            raise ValueError(
+                f"consensus 'parameter-admm' agrees on point estimates, received {type(model).__name__}: "
+                "it is for PPCA, use consensus='bregman-admm'"
+            )
+        return ParameterADMM(model.eta(self.given, belief), model.solve, belief.pack())
+
+    @property
+    def solve(self) -> Solver:
+        """The node's own step."""
+        assert self._solve is not None, "for_model names the solver"
+        return self._solve
+
+    @property
+    def initial(self) -> FloatArray:
+        """Parameters to begin with."""
+        assert self._initial is not None, "for_model names the first parameters"
+        return self._initial
 
     def start(self, place: Place, target: FloatArray) -> ParameterState:
         return ParameterState(place, target, self.initial, np.zeros_like(self.initial))
@@ -81,3 +107,7 @@ class ParameterADMM(ConsensusRule):
 
     def rounds_per_sweep(self, place: Place) -> int:
         return 1
+
+
+def _numbers(penalty: float | FloatArray | str) -> FloatArray:
+    return np.ones(1) if isinstance(penalty, str) else np.asarray(penalty, dtype=np.float64)

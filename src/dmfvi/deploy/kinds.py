@@ -23,19 +23,20 @@ from dmfvi.estimators import (
     BayesianPCA,
     GaussianHMM,
 )
-from dmfvi.estimators.validation import (
+from dmfvi.families.base import FloatArray
+from dmfvi.inference.federation import Federation
+from dmfvi.network import Network
+from dmfvi.sfm import StructureFromMotion
+from dmfvi.sfm.measurements import as_matrix, check_camera
+from dmfvi.validation import (
     check_choice,
     check_n_components,
     check_positive,
     check_whole,
 )
-from dmfvi.families.base import FloatArray
-from dmfvi.network import Network
-from dmfvi.sfm import StructureFromMotion
-from dmfvi.sfm.measurements import as_matrix, check_camera
 
 #: settings that nodes need not share
-LOCAL = {"max_rounds"}
+LOCAL = {"max_iter"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class ModelSettings:
 
     kind: ClassVar[str]
     tol: float = 1e-6
-    max_rounds: int = 20_000
+    max_iter: int = 20_000
     seed: int = 0
 
     def fingerprint(self, n_features: int, columns: list[str] | None = None) -> bytes:
@@ -61,7 +62,7 @@ class ModelSettings:
     def check(self, table: Table) -> None:
         """Refuse settings and rows that this kind cannot work with, before anybody is met."""
         check_positive("tol", self.tol)
-        check_whole("max_rounds", self.max_rounds, 1)
+        check_whole("max_iter", self.max_iter, 1)
 
     def estimator(self) -> Any:
         """The estimator with this kind's own settings."""
@@ -79,10 +80,9 @@ class ModelSettings:
         """The fitted estimator, on one node of a network."""
         model = self.estimator()
         model.set_params(
-            network=network,
-            engine=engine,
+            network=Federation(network, engine=engine),
             tol=self.tol,
-            max_rounds=self.max_rounds,
+            max_iter=self.max_iter,
             random_state=self.seed,
         )
         given, named = self.arguments(table)
@@ -101,12 +101,12 @@ class PcaModel(ModelSettings):
     def check(self, table: Table) -> None:
         super().check(table)
         check_n_components(self.components, table.data.shape[1])
-        check_choice("covariance", self.covariance, ["full", "diagonal"])
+        check_choice("covariance", self.covariance, ["full", "diag"])
 
     def estimator(self) -> BayesianPCA:
         return BayesianPCA(
             self.components,
-            covariance=self.covariance,  # type: ignore[arg-type]
+            covariance_type=self.covariance,  # type: ignore[arg-type]
             fit_mean=self.fit_mean,
         )
 
@@ -124,12 +124,12 @@ class GaussianMixtureModel(ModelSettings):
         super().check(table)
         check_whole("components", self.components, 1)
         check_whole("starts", self.starts, 1)
-        check_choice("covariance", self.covariance, ["full", "diagonal"])
+        check_choice("covariance", self.covariance, ["full", "diag"])
 
     def estimator(self) -> BayesianGaussianMixture:
         return BayesianGaussianMixture(
             self.components,
-            covariance=self.covariance,  # type: ignore[arg-type]
+            covariance_type=self.covariance,  # type: ignore[arg-type]
             n_init=self.starts,
         )
 
@@ -213,13 +213,13 @@ class GaussianHmmModel(ModelSettings):
         super().check(table)
         check_whole("components", self.components, 1)
         check_whole("starts", self.starts, 1)
-        check_choice("covariance", self.covariance, ["full", "diagonal"])
+        check_choice("covariance", self.covariance, ["full", "diag"])
         self.arguments(table)
 
     def estimator(self) -> GaussianHMM:
         return GaussianHMM(
             self.components,
-            covariance=self.covariance,  # type: ignore[arg-type]
+            covariance_type=self.covariance,  # type: ignore[arg-type]
             n_init=self.starts,
         )
 

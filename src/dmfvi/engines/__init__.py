@@ -14,7 +14,7 @@ ENGINES = {
 }
 
 
-def engine(name: str, **settings: Any) -> Any:
+def make(name: str, **settings: Any) -> Any:
     """The engine of that name, constructed with ``settings``."""
     if name not in ENGINES:
         raise ValueError(f"engine must be one of {sorted(ENGINES)}, received {name!r}")
@@ -30,7 +30,7 @@ def open_engine(where: Any, links: Links | None = None, n_jobs: int | None = Non
             "write Links(loss=0.1), for example"
         )
     if isinstance(where, str):
-        return engine(where, links=links, n_jobs=n_jobs)
+        return make(where, links=links, n_jobs=n_jobs)
     if isinstance(where, type) or not all(hasattr(where, name) for name in ("owned", "run")):
         kind = where.__name__ if isinstance(where, type) else type(where).__name__
         raise TypeError(
@@ -44,4 +44,4 @@ def open_engine(where: Any, links: Links | None = None, n_jobs: int | None = Non
     return where
 
 
-__all__ = ["ENGINES", "Links", "engine", "open_engine"]
+__all__ = ["ENGINES", "Links", "make", "open_engine"]

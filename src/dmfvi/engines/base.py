@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dmfvi.consensus.base import ConsensusRule
-from dmfvi.engines.links import Links
 from dmfvi.network import Network
 from dmfvi.node import Job, NodeReport, NodeState
 
@@ -34,6 +33,11 @@ class Run:
     converged: bool = False
 
     @property
+    def n_sweeps(self) -> int:
+        """Rounds in which a node made a sweep."""
+        return sum(record.swept for record in self.history)
+
+    @property
     def n_rounds(self) -> int:
         """Rounds until the last node stopped."""
         return len(self.history)
@@ -47,7 +51,10 @@ class Engine(Protocol):
     """Shards and beliefs are those of the nodes that ``owned`` names, in that order."""
 
     name: str
-    links: Links
+
+    @property
+    def reliable(self) -> bool:
+        """Whether every message arrives in the round it was sent for."""
 
     def owned(self, network: Network) -> Sequence[int]:
         """The nodes that run in this process; all of them in a simulation."""
@@ -64,9 +71,10 @@ class Engine(Protocol):
         """All rounds from one belief per owned node until they have stopped, or ``max_rounds``."""
 
 
-def check_links(links: Links, rule: ConsensusRule) -> None:
+def check_links(engine: Engine, rule: ConsensusRule) -> None:
     """Refuse a rule that needs every message where messages may be lost."""
-    if not links.reliable and not rule.tolerates_loss:
+    if not engine.reliable and not rule.tolerates_loss:
+        links = getattr(engine, "links", f"engine {engine.name!r}")
         raise ValueError(
             f"consensus {rule.name!r} needs reliable links, received {links}: "
             "use consensus='bregman-admm'"
@@ -84,7 +92,7 @@ def record_round(
     acted = [report for report in reports if report is not None]
     return RoundRecord(
         round=number,
-        objective=job.model.objective(nodes[0].belief),
+        objective=nodes[0].objective,
         change=max(node.change for node in nodes),
         disagreement=max((report.disagreement for report in acted), default=0.0),
         bytes_sent=bytes_sent,

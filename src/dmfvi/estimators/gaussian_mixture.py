@@ -11,24 +11,23 @@ from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi._numeric import inverse, symmetrize
-from dmfvi.consensus import ConsensusRule
-from dmfvi.engines.base import Engine
-from dmfvi.engines.links import Links
-from dmfvi.estimators.conjugate_estimator import ConjugateEstimator, generator_of
+from dmfvi.estimator import NetworkEstimator, generator_of
 from dmfvi.estimators.mixture_prediction import impute_mixture, log_predictive
-from dmfvi.estimators.validation import check_choice, check_positive, check_whole
 from dmfvi.families import NormalGamma, NormalWishart, Product
 from dmfvi.families.base import FloatArray, is_positive_definite
+from dmfvi.inference.federation import Federation
+from dmfvi.inference.session import InferenceObserver
 from dmfvi.models.gaussian_mixture import DiagonalGaussianMixture, GaussianMixture
 from dmfvi.models.mixture_shard import MixtureShard
 from dmfvi.models.starts import FeatureUnits, agree_on_units
 from dmfvi.network import Network
+from dmfvi.validation import check_choice, check_positive, check_whole
 
 #: smallest eigenvalue of the default prior scatter, in standardised units
 LEAST_SCATTER = 1e-6
 
 
-class BayesianGaussianMixture(DensityMixin, ConjugateEstimator):
+class BayesianGaussianMixture(DensityMixin, NetworkEstimator):
     """Bayesian mixture of Gaussians, pooled or over a network of nodes, with missing entries (NaN).
 
     Every node sees its own rows only, maybe of some components only, and ends with the posterior that one machine
@@ -38,76 +37,60 @@ class BayesianGaussianMixture(DensityMixin, ConjugateEstimator):
     ----------
     n_components : int
         At most so many; what the data do not support is left with no weight.
-    covariance : {"full", "diagonal"}
+    covariance_type : {"full", "diag"}
+        Whether the features of a component are correlated.
     weight_concentration_prior : float or None
         Of the symmetric Dirichlet; None is 1 / n_components, and small values empty components.
-    mean_prior : (n_features,) or None (the agreed mean of the data).
-    mean_precision_prior : float, pseudo-rows behind ``mean_prior``.
-    degrees_of_freedom_prior : float or None (n_features), larger than n_features - 1.
-    covariance_prior : (n_features, n_features), (n_features,) for diagonal, or None (agreed covariance).
-        Prior scatter matrix, as in scikit-learn.
+    mean_prior : (n_features,) or None
+        None is the agreed mean of the data.
+    mean_precision_prior : float
+        Pseudo-rows behind ``mean_prior``.
+    degrees_of_freedom_prior : float or None
+        Larger than n_features - 1; None is n_features.
+    covariance_prior : (n_features, n_features), (n_features,) for "diag", or None
+        Prior scatter matrix, as in scikit-learn; None is the agreed covariance.
     n_init : int
         Starts; the highest agreed bound wins.
-    network, penalty, rounds_per_sweep, consensus, tol, max_rounds, links, n_jobs, random_state, verbose,
-    engine
-        As for ``BayesianPCA``.
-    acceleration : "auto" or bool
-        Extrapolate sweeps (same fixed point, bound never falls); "auto" where nodes agree exactly.
+    {shared parameters}
 
     Attributes
     ----------
     weights_, means_, covariances_ : posterior means of the weights and locations; E[L]^-1 of each component.
     weight_concentration_, mean_precision_, degrees_of_freedom_ : parameters of the posterior.
     posterior_ : Product of ``weights`` (Dirichlet) and ``components`` (NormalWishart, or NormalGamma by feature).
-    node_posteriors_, lower_bound_, history_, n_rounds_, n_start_rounds_, converged_ : see ``BayesianPCA``.
+    {shared attributes}
     """
 
     def __init__(
         self,
         n_components: int = 1,
         *,
-        covariance: Literal["full", "diagonal"] = "full",
+        covariance_type: Literal["full", "diag"] = "full",
         weight_concentration_prior: float | None = None,
         mean_prior: ArrayLike | None = None,
         mean_precision_prior: float = 1.0,
         degrees_of_freedom_prior: float | None = None,
         covariance_prior: ArrayLike | None = None,
         n_init: int = 1,
-        network: Network | None = None,
-        penalty: float | Literal["auto"] = "auto",
-        rounds_per_sweep: int | Literal["auto"] = "auto",
-        consensus: str | ConsensusRule = "bregman-admm",
-        acceleration: bool | Literal["auto"] = "auto",
+        network: Network | Federation | None = None,
         tol: float = 1e-6,
-        max_rounds: int = 5000,
-        links: Links | None = None,
-        n_jobs: int | None = None,
+        max_iter: int = 5000,
         random_state: Any = None,
         verbose: int = 0,
-        engine: str | Engine = "local",
     ) -> None:
+        super().__init__(
+            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
+        )
         self.n_components = n_components
-        self.covariance = covariance
+        self.covariance_type = covariance_type
         self.weight_concentration_prior = weight_concentration_prior
         self.mean_prior = mean_prior
         self.mean_precision_prior = mean_precision_prior
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
         self.n_init = n_init
-        self.network = network
-        self.penalty = penalty
-        self.rounds_per_sweep = rounds_per_sweep
-        self.consensus = consensus
-        self.acceleration = acceleration
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.links = links
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.engine = engine
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
         """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node."""
         session = self._open()
         shards = self._row_shards(X, session)
@@ -118,10 +101,15 @@ class BayesianGaussianMixture(DensityMixin, ConjugateEstimator):
                 f"n_components={self.n_components} is larger than n_samples={int(units.n_samples)}: "
                 f"choose at most {int(units.n_samples)}"
             )
-        self._units, self._model = units, self._make_model(units)
-        prepared = [MixtureShard.of(units.apply(x)) for x in shards]
-        best = self._best_of(self.n_init, session, self._model, prepared)
-        return self._keep(best, session, units.log_volume)
+        self._units = units
+        return self._fit(
+            session,
+            self._make_model(units),
+            [MixtureShard.of(units.apply(x)) for x in shards],
+            n_init=self.n_init,
+            log_volume=units.log_volume,
+            observer=observer,
+        )
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Probability of each component for each row (n, K), from what is observed of it."""
@@ -161,7 +149,7 @@ class BayesianGaussianMixture(DensityMixin, ConjugateEstimator):
         labels = rng.choice(len(self.weights_), size=n_samples, p=self.weights_)
         location, precision = self.posterior_["components"].sample(rng, n_samples)
         chosen = np.arange(n_samples), labels
-        if self.covariance == "diagonal":
+        if self.covariance_type == "diag":
             mean, deviation = location[chosen][..., 0], 1.0 / np.sqrt(precision[chosen])
             return mean + deviation * rng.standard_normal(mean.shape), labels
         mean = location[chosen]
@@ -178,12 +166,12 @@ class BayesianGaussianMixture(DensityMixin, ConjugateEstimator):
 
     def _check_settings(self, n_features: int) -> None:
         check_whole("n_components", self.n_components, 1)
-        check_choice("covariance", self.covariance, ["full", "diagonal"])
+        check_choice("covariance_type", self.covariance_type, ["full", "diag"])
         check_positive("mean_precision_prior", self.mean_precision_prior)
         if self.weight_concentration_prior is not None:
             check_positive("weight_concentration_prior", self.weight_concentration_prior)
         dof = self.degrees_of_freedom_prior
-        least = n_features - 1 if self.covariance == "full" else 0
+        least = n_features - 1 if self.covariance_type == "full" else 0
         if dof is not None and not dof > least:
             raise ValueError(
                 f"degrees_of_freedom_prior must be larger than {least}, received {dof!r}"
@@ -198,10 +186,12 @@ class BayesianGaussianMixture(DensityMixin, ConjugateEstimator):
         if self.covariance_prior is None:
             return
         given = np.asarray(self.covariance_prior, dtype=np.float64)
-        wanted = (n_features, n_features) if self.covariance == "full" else (n_features,)
+        wanted = (n_features, n_features) if self.covariance_type == "full" else (n_features,)
         if given.shape != wanted:
             raise ValueError(f"covariance_prior must have shape {wanted}, received {given.shape}")
-        proper = is_positive_definite(given) if self.covariance == "full" else (given > 0).all()
+        proper = (
+            is_positive_definite(given) if self.covariance_type == "full" else (given > 0).all()
+        )
         if not proper:
             raise ValueError(
                 "covariance_prior must be positive definite, received "
@@ -210,7 +200,7 @@ class BayesianGaussianMixture(DensityMixin, ConjugateEstimator):
 
     def _make_model(self, units: FeatureUnits) -> GaussianMixture | DiagonalGaussianMixture:
         k, d = int(self.n_components), len(units.shift)
-        full = self.covariance == "full"
+        full = self.covariance_type == "full"
         weight = self.weight_concentration_prior
         mean = np.zeros(d)
         if self.mean_prior is not None:
@@ -238,7 +228,7 @@ class BayesianGaussianMixture(DensityMixin, ConjugateEstimator):
     def _in_data_units(self, q: Product) -> Product:
         shift, scale = self._units.shift, self._units.scale
         p = q["components"].parameters()
-        if self.covariance == "diagonal":
+        if self.covariance_type == "diag":
             components: Any = NormalGamma.from_parameters(
                 shift[:, None] + scale[:, None] * p["mean"],
                 p["precision"],
@@ -259,7 +249,7 @@ class BayesianGaussianMixture(DensityMixin, ConjugateEstimator):
         self.weight_concentration_ = weights.parameters()["concentration"]
         self.weights_ = self.weight_concentration_ / self.weight_concentration_.sum()
         p = components.parameters()
-        if self.covariance == "diagonal":
+        if self.covariance_type == "diag":
             self.means_ = p["mean"][..., 0]
             self.mean_precision_ = p["precision"][..., 0, 0]
             self.degrees_of_freedom_ = 2.0 * p["shape"]

@@ -8,21 +8,21 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dmfvi.estimators.conjugate_estimator import ConjugateEstimator
-from dmfvi.estimators.validation import check_positive, check_whole
+from dmfvi.estimator import NetworkEstimator
 from dmfvi.families.base import FloatArray
-from dmfvi.inference import Session
+from dmfvi.inference.session import InferenceObserver, Session
 from dmfvi.kernels.chains import chain_posteriors, most_probable_states
 from dmfvi.models.emissions import Emission
 from dmfvi.models.hmm import HiddenMarkov, Sequences
+from dmfvi.validation import check_positive, check_whole
 
 
-class HiddenMarkovEstimator(ConjugateEstimator):
+class HiddenMarkovEstimator(NetworkEstimator):
     """Fits and decodes; subclasses say what a state emits."""
 
     n_components: int
-    start_concentration: float | None
-    transition_concentration: float | None
+    startprob_prior: float | None
+    transmat_prior: float | None
     n_init: int
     _model: HiddenMarkov
 
@@ -53,21 +53,29 @@ class HiddenMarkovEstimator(ConjugateEstimator):
         """Sum of the sequences' log probabilities."""
         return float(self.score_samples(X, lengths).sum())
 
-    def _fit_model(self, session: Session, shards: list[Sequences], emission: Emission) -> Self:
+    def _fit_chain(
+        self,
+        session: Session,
+        shards: list[Sequences],
+        emission: Emission,
+        log_volume: float,
+        observer: InferenceObserver | None,
+    ) -> Self:
         k = int(self.n_components)
-        start, step = self.start_concentration, self.transition_concentration
-        self._model = HiddenMarkov(
+        start, step = self.startprob_prior, self.transmat_prior
+        model = HiddenMarkov(
             k,
             emission,
             np.full(k, 1.0 / k if start is None else float(start)),
             np.full((k, k), 1.0 / k if step is None else float(step)),
         )
-        best = self._best_of(self.n_init, session, self._model, shards)
-        return self._keep(best, session, getattr(self, "_log_volume", 0.0))
+        return self._fit(
+            session, model, shards, n_init=self.n_init, log_volume=log_volume, observer=observer
+        )
 
     def _check_common(self) -> None:
         check_whole("n_components", self.n_components, 1)
-        for name in ("start_concentration", "transition_concentration"):
+        for name in ("startprob_prior", "transmat_prior"):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))
 

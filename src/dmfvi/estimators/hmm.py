@@ -9,17 +9,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmfvi._numeric import inverse, symmetrize
-from dmfvi.consensus import ConsensusRule
-from dmfvi.engines.base import Engine
-from dmfvi.engines.links import Links
-from dmfvi.estimators.conjugate_estimator import generator_of
+from dmfvi.estimator import generator_of
 from dmfvi.estimators.gaussian_mixture import BayesianGaussianMixture
 from dmfvi.estimators.hidden_markov_estimator import HiddenMarkovEstimator
 from dmfvi.estimators.mixture_prediction import impute_mixture, log_predictive
 from dmfvi.estimators.sequences import join, nodes_of_sequences, sequences_of
-from dmfvi.estimators.validation import check_positive, check_whole
 from dmfvi.families import Dirichlet, Product
 from dmfvi.families.base import FloatArray
+from dmfvi.inference.federation import Federation
+from dmfvi.inference.session import InferenceObserver
 from dmfvi.models.emissions import (
     MISSING,
     CategoricalEmission,
@@ -30,6 +28,7 @@ from dmfvi.models.hmm import Sequences
 from dmfvi.models.mixture_shard import MixtureShard
 from dmfvi.models.starts import FeatureUnits, agree_on_units
 from dmfvi.network import Network
+from dmfvi.validation import check_positive, check_whole
 
 #: a symbol beyond this is more likely an id than a code
 MOST_SYMBOLS = 1_000_000
@@ -40,13 +39,25 @@ class GaussianHMM(HiddenMarkovEstimator):
 
     Parameters
     ----------
-    n_components : int, states.
-    covariance : {"full", "diagonal"}
-    start_concentration, transition_concentration : float or None (1 / n_components), Dirichlet priors.
-    mean_prior, mean_precision_prior, degrees_of_freedom_prior, covariance_prior : as for ``BayesianGaussianMixture``.
-    n_init : starts; the highest agreed bound wins.
-    network, penalty, rounds_per_sweep, consensus, acceleration, tol, max_rounds, links, n_jobs, random_state,
-    verbose, engine : as for ``BayesianPCA`` and ``BayesianGaussianMixture``.
+    n_components : int
+        States.
+    covariance_type : {"full", "diag"}
+        Whether the features of a state are correlated.
+    startprob_prior : float or None
+        Concentration of the Dirichlet prior of the first state; None is 1 / n_components.
+    transmat_prior : float or None
+        Concentration of the Dirichlet prior of each row of the transition matrix; None is 1 / n_components.
+    mean_prior : (n_features,) or None
+        None is the agreed mean of the data.
+    mean_precision_prior : float
+        Pseudo-observations behind ``mean_prior``.
+    degrees_of_freedom_prior : float or None
+        Larger than n_features - 1; None is n_features.
+    covariance_prior : (n_features, n_features), (n_features,) for "diag", or None
+        Prior scatter matrix; None is the agreed covariance.
+    n_init : int
+        Starts; the highest agreed bound wins.
+    {shared parameters}
 
     Data are one sequence (T, D), many in one array with ``lengths``, a list of sequences (shared out over the nodes
     in order), or a list of lists, one per node. NaN are missing, whole observations or parts of them.
@@ -54,60 +65,51 @@ class GaussianHMM(HiddenMarkovEstimator):
     Attributes
     ----------
     startprob_, transmat_, means_, covariances_ : posterior means; E[L]^-1 of each state.
-    posterior_ : Product of ``initial``, ``transition`` and ``emission``.
+    {shared attributes}
     """
 
     def __init__(
         self,
         n_components: int = 1,
         *,
-        covariance: Literal["full", "diagonal"] = "full",
-        start_concentration: float | None = None,
-        transition_concentration: float | None = None,
+        covariance_type: Literal["full", "diag"] = "full",
+        startprob_prior: float | None = None,
+        transmat_prior: float | None = None,
         mean_prior: ArrayLike | None = None,
         mean_precision_prior: float = 1.0,
         degrees_of_freedom_prior: float | None = None,
         covariance_prior: ArrayLike | None = None,
         n_init: int = 1,
-        network: Network | None = None,
-        penalty: float | Literal["auto"] = "auto",
-        rounds_per_sweep: int | Literal["auto"] = "auto",
-        consensus: str | ConsensusRule = "bregman-admm",
-        acceleration: bool | Literal["auto"] = "auto",
+        network: Network | Federation | None = None,
         tol: float = 1e-6,
-        max_rounds: int = 5000,
-        links: Links | None = None,
-        n_jobs: int | None = None,
+        max_iter: int = 5000,
         random_state: Any = None,
         verbose: int = 0,
-        engine: str | Engine = "local",
     ) -> None:
+        super().__init__(
+            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
+        )
         self.n_components = n_components
-        self.covariance = covariance
-        self.start_concentration = start_concentration
-        self.transition_concentration = transition_concentration
+        self.covariance_type = covariance_type
+        self.startprob_prior = startprob_prior
+        self.transmat_prior = transmat_prior
         self.mean_prior = mean_prior
         self.mean_precision_prior = mean_precision_prior
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
         self.n_init = n_init
-        self.network = network
-        self.penalty = penalty
-        self.rounds_per_sweep = rounds_per_sweep
-        self.consensus = consensus
-        self.acceleration = acceleration
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.links = links
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.engine = engine
 
-    def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        lengths: Any = None,
+        observer: InferenceObserver | None = None,
+    ) -> Self:
         """Fit to sequences (see the class)."""
         session = self._open()
-        nodes = nodes_of_sequences(X, lengths, session, self.network is None)
+        nodes = nodes_of_sequences(X, lengths, session, session.pooled)
         validate_data(self, nodes[0][0], ensure_all_finite="allow-nan", dtype=np.float64)
         self._check_common()
         gaussian = self._gaussian()
@@ -119,9 +121,8 @@ class GaussianHMM(HiddenMarkovEstimator):
                 f"n_components={self.n_components} is larger than the number of observations "
                 f"{int(self._units.n_samples)}: choose fewer states"
             )
-        self._log_volume = self._units.log_volume
         mixture = gaussian._make_model(self._units)
-        kind = GaussianEmission if self.covariance == "full" else DiagonalGaussianEmission
+        kind = GaussianEmission if self.covariance_type == "full" else DiagonalGaussianEmission
         emission = kind(
             mixture.mean,
             mixture.confidence,
@@ -132,7 +133,7 @@ class GaussianHMM(HiddenMarkovEstimator):
         shards = [
             Sequences(MixtureShard.of(self._units.apply(rows)), starts) for rows, starts in joined
         ]
-        return self._fit_model(session, shards, emission)
+        return self._fit_chain(session, shards, emission, self._units.log_volume, observer)
 
     def impute(self, X: Any, lengths: Any = None, return_std: bool = False) -> Any:
         """X with missing entries replaced by their means given the whole sequence; optionally deviations."""
@@ -150,7 +151,7 @@ class GaussianHMM(HiddenMarkovEstimator):
         draw = self.posterior_.sample(rng)
         states = self._walk(n_samples, rng, draw["initial"], draw["transition"])
         location, precision = draw["emission"]
-        if self.covariance == "diagonal":
+        if self.covariance_type == "diag":
             mean = location[states][..., 0]
             return mean + rng.standard_normal(mean.shape) / np.sqrt(precision[states]), states
         factor = np.linalg.cholesky(symmetrize(inverse(precision)))
@@ -163,7 +164,7 @@ class GaussianHMM(HiddenMarkovEstimator):
         """The priors of the emissions are those of a mixture's components."""
         return BayesianGaussianMixture(
             self.n_components,
-            covariance=self.covariance,
+            covariance_type=self.covariance_type,
             mean_prior=self.mean_prior,
             mean_precision_prior=self.mean_precision_prior,
             degrees_of_freedom_prior=self.degrees_of_freedom_prior,
@@ -201,7 +202,7 @@ class GaussianHMM(HiddenMarkovEstimator):
     def _take(self, node: int) -> None:
         super()._take(node)
         p = self.posterior_["emission"].parameters()
-        if self.covariance == "diagonal":
+        if self.covariance_type == "diag":
             self.means_ = p["mean"][..., 0]
             self.covariances_ = p["rate"] / p["shape"]
         else:
@@ -221,102 +222,99 @@ class CategoricalHMM(HiddenMarkovEstimator):
 
     Parameters
     ----------
-    n_components : int, states.
-    n_symbols : int or None (the largest symbol seen, plus one; needed where other nodes run elsewhere).
-    start_concentration, transition_concentration : float or None (1 / n_components), Dirichlet priors.
-    emission_concentration : float or None (1 / n_symbols), Dirichlet prior.
-    n_init : starts; the highest agreed bound wins. The default is more than one: random starts differ.
-    network, penalty, rounds_per_sweep, consensus, acceleration, tol, max_rounds, links, n_jobs, random_state,
-    verbose, engine : as for ``BayesianPCA`` and ``BayesianGaussianMixture``.
+    n_components : int
+        States.
+    n_features : int or None
+        Number of symbols; None is the largest symbol seen, plus one. Needed where other nodes run elsewhere.
+    startprob_prior : float or None
+        Concentration of the Dirichlet prior of the first state; None is 1 / n_components.
+    transmat_prior : float or None
+        Concentration of the Dirichlet prior of each row of the transition matrix; None is 1 / n_components.
+    emissionprob_prior : float or None
+        Concentration of the Dirichlet prior of each state's symbols; None is 1 / n_features.
+    n_init : int
+        Starts; the highest agreed bound wins. The default is more than one: random starts differ.
+    {shared parameters}
 
     Data are sequences of whole numbers, (T,) or (T, 1), in the forms of ``GaussianHMM``; -1 or NaN are missing.
 
     Attributes
     ----------
     startprob_, transmat_, emissionprob_ : posterior means.
-    posterior_ : Product of ``initial``, ``transition`` and ``emission``, all Dirichlet.
+    {shared attributes}
     """
 
     def __init__(
         self,
         n_components: int = 1,
         *,
-        n_symbols: int | None = None,
-        start_concentration: float | None = None,
-        transition_concentration: float | None = None,
-        emission_concentration: float | None = None,
+        n_features: int | None = None,
+        startprob_prior: float | None = None,
+        transmat_prior: float | None = None,
+        emissionprob_prior: float | None = None,
         n_init: int = 5,
-        network: Network | None = None,
-        penalty: float | Literal["auto"] = "auto",
-        rounds_per_sweep: int | Literal["auto"] = "auto",
-        consensus: str | ConsensusRule = "bregman-admm",
-        acceleration: bool | Literal["auto"] = "auto",
+        network: Network | Federation | None = None,
         tol: float = 1e-6,
-        max_rounds: int = 5000,
-        links: Links | None = None,
-        n_jobs: int | None = None,
+        max_iter: int = 5000,
         random_state: Any = None,
         verbose: int = 0,
-        engine: str | Engine = "local",
     ) -> None:
+        super().__init__(
+            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
+        )
         self.n_components = n_components
-        self.n_symbols = n_symbols
-        self.start_concentration = start_concentration
-        self.transition_concentration = transition_concentration
-        self.emission_concentration = emission_concentration
+        self.n_features = n_features
+        self.startprob_prior = startprob_prior
+        self.transmat_prior = transmat_prior
+        self.emissionprob_prior = emissionprob_prior
         self.n_init = n_init
-        self.network = network
-        self.penalty = penalty
-        self.rounds_per_sweep = rounds_per_sweep
-        self.consensus = consensus
-        self.acceleration = acceleration
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.links = links
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.engine = engine
 
-    def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        lengths: Any = None,
+        observer: InferenceObserver | None = None,
+    ) -> Self:
         """Fit to sequences of symbols (see the class)."""
         session = self._open()
-        nodes = nodes_of_sequences(X, lengths, session, self.network is None, flat=True)
+        nodes = nodes_of_sequences(X, lengths, session, session.pooled, flat=True)
         self._check_common()
         joined = [join(sequences) for sequences in nodes]
         shards = [Sequences(symbols_of(rows), starts) for rows, starts in joined]
         largest = max(int(shard.observations.max(initial=-1)) for shard in shards)
         if largest < 0:
             raise ValueError("all observations are missing: there is nothing to learn from")
-        if self.n_symbols is None and not session.whole:
+        if self.n_features is None and not session.whole:
             raise ValueError(
-                "n_symbols is needed where a process sees the symbols of one node only: other nodes may "
+                "n_features is needed where a process sees the symbols of one node only: other nodes may "
                 f"have seen more than the {largest + 1} of this one"
             )
-        if self.n_symbols is not None:
-            check_whole("n_symbols", self.n_symbols, 1)
-            if largest >= self.n_symbols:
+        if self.n_features is not None:
+            check_whole("n_features", self.n_features, 1)
+            if largest >= self.n_features:
                 raise ValueError(
-                    f"symbol {largest} is outside 0..{self.n_symbols - 1}: raise n_symbols={self.n_symbols}"
+                    f"symbol {largest} is outside 0..{self.n_features - 1}: raise n_features={self.n_features}"
                 )
         elif largest >= MOST_SYMBOLS:
             raise ValueError(
                 f"the largest symbol is {largest}, a table of so many columns would be needed: encode "
-                "symbols as 0, 1, 2, ... (sklearn.preprocessing.OrdinalEncoder), or pass n_symbols"
+                "symbols as 0, 1, 2, ... (sklearn.preprocessing.OrdinalEncoder), or pass n_features"
             )
         # how many symbols exist is part of the schema, like the names of columns
-        self.n_symbols_ = int(largest + 1 if self.n_symbols is None else self.n_symbols)
+        self.n_features_ = int(largest + 1 if self.n_features is None else self.n_features)
         self.n_features_in_ = 1
-        concentration = self.emission_concentration
+        concentration = self.emissionprob_prior
         if concentration is not None:
-            check_positive("emission_concentration", concentration)
+            check_positive("emissionprob_prior", concentration)
         emission = CategoricalEmission(
             np.full(
-                self.n_symbols_,
-                1.0 / self.n_symbols_ if concentration is None else float(concentration),
+                self.n_features_,
+                1.0 / self.n_features_ if concentration is None else float(concentration),
             )
         )
-        return self._fit_model(session, shards, emission)
+        return self._fit_chain(session, shards, emission, 0.0, observer)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Any, Any]:
         """A new sequence of symbols and its states; the parameters are drawn once from the posterior."""
@@ -333,9 +331,9 @@ class CategoricalHMM(HiddenMarkovEstimator):
         check_is_fitted(self)
         rows, starts = join(sequences_of(X, lengths, flat=True))
         symbols = symbols_of(rows)
-        if symbols.max(initial=-1) >= self.n_symbols_:
+        if symbols.max(initial=-1) >= self.n_features_:
             raise ValueError(
-                f"symbol {symbols.max()} was not known in fit: symbols are 0..{self.n_symbols_ - 1}"
+                f"symbol {symbols.max()} was not known in fit: symbols are 0..{self.n_features_ - 1}"
             )
         return Sequences(symbols, starts)
 

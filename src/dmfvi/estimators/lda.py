@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, Self
 
@@ -11,53 +12,60 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dmfvi.consensus import ConsensusRule, Place
-from dmfvi.engines.base import Engine
-from dmfvi.engines.links import Links
-from dmfvi.estimators.conjugate_estimator import ConjugateEstimator, generator_of
-from dmfvi.estimators.validation import (
-    check_choice,
-    check_one_shard_per_node,
-    check_positive,
-    check_whole,
-)
+from dmfvi.estimator import NetworkEstimator, generator_of
 from dmfvi.families import Dirichlet
 from dmfvi.families.base import FloatArray
-from dmfvi.inference import Inference, Session
+from dmfvi.inference.federation import Federation
+from dmfvi.inference.session import InferenceObserver, Session
 from dmfvi.kernels.documents import DocumentPosteriors
 from dmfvi.models import lda
 from dmfvi.models.lda import Documents, select_documents
 from dmfvi.models.stochastic import Minibatches, Stochastic, StochasticBelief
 from dmfvi.network import Network
-from dmfvi.node import Job
-from dmfvi.progress import live_rounds
+from dmfvi.validation import (
+    check_choice,
+    check_one_shard_per_node,
+    check_positive,
+    check_whole,
+)
 
 
 class LatentDirichletAllocation(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ConjugateEstimator
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkEstimator
 ):
     """Topics of documents, which stay where they are: nodes exchange expected counts of topic and term.
 
     Parameters
     ----------
-    n_components : int, topics.
-    doc_topic_prior : float or None (1 / n_components), of a document's proportions.
-    topic_word_prior : float or None (1 / n_components), of a topic's terms.
-    learning : {"batch", "stochastic"}
-        Batch climbs the bound to ``tol``; stochastic makes ``n_passes`` passes of natural-gradient steps on minibatches.
-    n_passes, batch_size, learning_offset, learning_decay : of stochastic learning; batch_size is each node's.
-    total_samples : documents in all that ``partial_fit`` stands for.
-    document_tol, max_document_steps : when a document's proportions count as found within one sweep.
-    n_init : starts; the highest agreed bound wins.
-    network, penalty, rounds_per_sweep, consensus, acceleration, tol, max_rounds, links, n_jobs, random_state,
-    verbose, engine : as for ``BayesianPCA`` and ``BayesianGaussianMixture``; tol is looser by default.
+    n_components : int
+        Topics.
+    doc_topic_prior : float or None
+        Dirichlet prior of a document's proportions; None is 1 / n_components.
+    topic_word_prior : float or None
+        Dirichlet prior of a topic's terms; None is 1 / n_components.
+    learning_method : {"batch", "online"}
+        Batch climbs the bound to ``tol``; online makes ``n_passes`` passes of natural-gradient steps on minibatches.
+    n_passes : int
+        Passes over the documents of online learning.
+    batch_size : int
+        Documents of a minibatch at each node.
+    learning_offset, learning_decay : float
+        Step t of online learning has the size (learning_offset + t)^-learning_decay.
+    total_samples : int
+        Documents in all that ``partial_fit`` stands for.
+    mean_change_tol : float
+        Mean change at which a document's proportions count as found within one sweep.
+    max_doc_update_iter : int
+        Steps at most for a document within one sweep.
+    n_init : int
+        Starts; the highest agreed bound wins.
+    {shared parameters}
 
     Attributes
     ----------
     components_ (n_components, n_terms) : Dirichlet parameters of the topics, as in scikit-learn.
     topic_word_ : posterior mean of the topics, rows sum to one.
-    posterior_ : Dirichlet, one per topic.
-    lower_bound_ : bound on the log probability of all words, in order; with all constants.
+    {shared attributes}
     """
 
     def __init__(
@@ -66,63 +74,52 @@ class LatentDirichletAllocation(
         *,
         doc_topic_prior: float | None = None,
         topic_word_prior: float | None = None,
-        learning: Literal["batch", "stochastic"] = "batch",
+        learning_method: Literal["batch", "online"] = "batch",
         n_passes: int = 10,
         batch_size: int = 128,
         learning_offset: float = 10.0,
         learning_decay: float = 0.7,
         total_samples: int = 1_000_000,
-        document_tol: float = 1e-3,
-        max_document_steps: int = 100,
+        mean_change_tol: float = 1e-3,
+        max_doc_update_iter: int = 100,
         n_init: int = 1,
-        network: Network | None = None,
-        penalty: float | Literal["auto"] = "auto",
-        rounds_per_sweep: int | Literal["auto"] = "auto",
-        consensus: str | ConsensusRule = "bregman-admm",
-        acceleration: bool | Literal["auto"] = "auto",
+        network: Network | Federation | None = None,
         tol: float = 1e-4,
-        max_rounds: int = 5000,
-        links: Links | None = None,
-        n_jobs: int | None = None,
+        max_iter: int = 5000,
         random_state: Any = None,
         verbose: int = 0,
-        engine: str | Engine = "local",
     ) -> None:
+        super().__init__(
+            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
+        )
         self.n_components = n_components
         self.doc_topic_prior = doc_topic_prior
         self.topic_word_prior = topic_word_prior
-        self.learning = learning
+        self.learning_method = learning_method
         self.n_passes = n_passes
         self.batch_size = batch_size
         self.learning_offset = learning_offset
         self.learning_decay = learning_decay
         self.total_samples = total_samples
-        self.document_tol = document_tol
-        self.max_document_steps = max_document_steps
+        self.mean_change_tol = mean_change_tol
+        self.max_doc_update_iter = max_doc_update_iter
         self.n_init = n_init
-        self.network = network
-        self.penalty = penalty
-        self.rounds_per_sweep = rounds_per_sweep
-        self.consensus = consensus
-        self.acceleration = acceleration
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.links = links
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.engine = engine
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
         """Fit to counts X (n_documents, n_terms), sparse or dense, or to one such matrix per node."""
         session = self._open()
         matrices = self._matrices(X, session)
         self._check_settings()
-        self._model = self._make_model(matrices[0].shape[1])
+        model = self._make_model(matrices[0].shape[1])
         prepared = [Documents.of(matrix) for matrix in matrices]
-        if self.learning == "stochastic":
-            return self._fit_stochastic(session, prepared)
-        return self._keep(self._best_of(self.n_init, session, self._model, prepared), session)
+        if self.learning_method == "batch":
+            return self._fit(session, model, prepared, n_init=self.n_init, observer=observer)
+        # how many steps make a pass depends on the node with most documents
+        own = [np.array([float(shard.n_documents)]) for shard in prepared]
+        counts = [round(float(v[0])) for v in session.collective.gather(own)]
+        size = min(int(self.batch_size), max(counts))
+        steps = int(self.n_passes) * -(-max(counts) // size)
+        return self._steps(session, model, prepared, float(sum(counts)), size, steps, None)
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """One natural-gradient step on these documents, taken as a minibatch of ``total_samples``."""
@@ -130,15 +127,11 @@ class LatentDirichletAllocation(
         first = not hasattr(self, "components_")
         matrices = self._matrices(X, session, reset=first)
         self._check_settings()
-        if first:
-            self._model = self._make_model(matrices[0].shape[1])
-            self._steps = 0
-        q = None if first else self._node_beliefs[0]
+        model = self._make_model(matrices[0].shape[1])
         prepared = [Documents.of(matrix) for matrix in matrices]
         size = max(shard.n_documents for shard in prepared)
-        return self._stochastic_steps(
-            session, prepared, float(self.total_samples), size, 1, q, self._steps
-        )
+        start = None if first else StochasticBelief(self._node_beliefs[0], self._steps_done)
+        return self._steps(session, model, prepared, float(self.total_samples), size, 1, start)
 
     def transform(self, X: Any, return_std: bool = False) -> Any:
         """Posterior mean proportions of each document (n, K), with ``return_std`` also their deviations."""
@@ -178,61 +171,49 @@ class LatentDirichletAllocation(
 
     # -- helpers --------------------------------------------------------------------------
 
-    def _fit_stochastic(self, session: Session, prepared: list[Documents]) -> Self:
-        # how many steps make a pass depends on the node with most documents
-        own = np.zeros((len(prepared), session.network.n_nodes))
-        for place, (node, shard) in enumerate(zip(session.here, prepared, strict=True)):
-            own[place, node] = shard.n_documents
-        counts = np.round(session.meeting.sum(list(own))[0])
-        longest = int(counts.max())
-        size = min(int(self.batch_size), longest)
-        steps = int(self.n_passes) * -(-longest // size)
-        return self._stochastic_steps(session, prepared, float(counts.sum()), size, steps, None, 0)
-
-    def _stochastic_steps(
+    def _steps(
         self,
         session: Session,
+        model: lda.LatentDirichletAllocation,
         prepared: list[Documents],
         total: float,
         size: int,
         steps: int,
-        q: Dirichlet | None,
-        done: int,
+        start: StochasticBelief | None,
     ) -> Self:
+        """So many natural-gradient steps on minibatches of ``size`` documents a node."""
         seed = session.seed(self.random_state)
-        starts = (
-            session.shared_start(self._model, prepared, seed) if q is None else [q] * len(prepared)
-        )
         batches = [
-            Minibatches(shard, shard.n_documents, select_documents, size, seed + i)
-            for i, shard in zip(session.here, prepared, strict=True)
+            Minibatches(shard, shard.n_documents, select_documents, size, seed + node)
+            for node, shard in zip(session.here, prepared, strict=True)
         ]
-        model = Stochastic(
-            self._model, total, float(self.learning_offset), float(self.learning_decay)
+        online = Stochastic(model, total, float(self.learning_offset), float(self.learning_decay))
+        made = session.fit(
+            online,
+            batches,
+            tol=None,
+            max_iter=steps,
+            start=start,
+            random_state=seed,
+            verbose=self.verbose,
         )
-        job = Job(model, session.rule, tol=self.tol, fixed_sweeps=steps)
-        beliefs = [StochasticBelief(start, done) for start in starts]
-        rounds = steps * session.rule.rounds_per_sweep(Place.of(session.network, 0))
-        with live_rounds("stochastic fit", self.tol, rounds, self.verbose > 0) as show:
-            run = session.machine.run(
-                job, session.network, batches, beliefs, 100 * rounds, lambda r, _: show(r)
-            )
-        self._steps = done + steps
-        made = Inference([b.q for b in run.beliefs], run)
-        return self._keep(made, session)
+        self._steps_done = made.beliefs[0].step
+        self._model = model
+        self._keep(replace(made, beliefs=[belief.q for belief in made.beliefs], model=model))
+        return self
 
     def _documents(self, X: Any) -> DocumentPosteriors:
         return self._model.documents(Documents.of(self._counts(X)), self._belief)
 
     def _check_settings(self) -> None:
         check_whole("n_components", self.n_components, 1)
-        check_choice("learning", self.learning, ["batch", "stochastic"])
+        check_choice("learning_method", self.learning_method, ["batch", "online"])
         for name in ("doc_topic_prior", "topic_word_prior"):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))
-        for name in ("document_tol", "learning_offset", "learning_decay", "total_samples"):
+        for name in ("mean_change_tol", "learning_offset", "learning_decay", "total_samples"):
             check_positive(name, getattr(self, name))
-        for name in ("n_passes", "batch_size", "max_document_steps"):
+        for name in ("n_passes", "batch_size", "max_doc_update_iter"):
             check_whole(name, getattr(self, name), 1)
         if not 0.5 < self.learning_decay <= 1:
             raise ValueError(
@@ -248,8 +229,8 @@ class LatentDirichletAllocation(
             n_terms,
             np.full(k, document),
             topic,
-            float(self.document_tol),
-            int(self.max_document_steps),
+            float(self.mean_change_tol),
+            int(self.max_doc_update_iter),
         )
 
     def _matrices(self, X: Any, session: Session, reset: bool = True) -> list[Any]:
@@ -266,7 +247,7 @@ class LatentDirichletAllocation(
                 raise ValueError(
                     f"shards have different numbers of terms {widths}: agree on one vocabulary first"
                 )
-            if self.network is None:
+            if session.pooled:
                 return [sparse.vstack(parts).tocsr()]
             check_one_shard_per_node(parts, network)
             return parts

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
-from sklearn.utils import check_random_state
 
-from dmfvi.agreement import Meeting
-from dmfvi.consensus.parameter_admm import ParameterADMM
-from dmfvi.engines.local import LocalEngine, Observer, RoundRecord, Run
+from dmfvi._numeric import FloatArray
+from dmfvi.consensus import ParameterADMM
+from dmfvi.engines.base import RoundRecord, Run
 from dmfvi.estimators.factor_estimator import FactorEstimator
-from dmfvi.estimators.pca_fit import PcaSettings, agree_on_start
-from dmfvi.estimators.validation import (
-    check_n_components,
-    check_observed,
-    check_positive,
-    check_whole,
-)
-from dmfvi.families.base import FloatArray
-from dmfvi.models.pca_posterior import PcaPosterior
+from dmfvi.inference.federation import Federation
+from dmfvi.inference.model import Coroutine
+from dmfvi.inference.session import Inference, InferenceObserver, Session, warn_unless_converged
 from dmfvi.models.pca_shard import make_shard
-from dmfvi.models.pca_start import PcaStart
-from dmfvi.models.ppca import PpcaBelief, PpcaModel
+from dmfvi.models.pca_start import agree_on_scale
+from dmfvi.models.ppca import DistributedPpcaModel, PpcaModel
 from dmfvi.network import Network
-from dmfvi.node import Job
 
 #: rounds after which nodes look again whether the penalty still fits the noise they have found
 STAGE_ROUNDS = 50
@@ -41,149 +33,102 @@ class PPCA(FactorEstimator):
     2012): ADMM on loadings, mean and noise precision, one E-step a round. Kept as the baseline that
     ``BayesianPCA`` is compared with: it gives no uncertainty of the loadings, and it is slow: with missing entries
     the likelihood is so flat that pooled and distributed loadings may differ in the third digit at ``tol=1e-5``.
+    ``Federation(network, consensus="bregman-admm")`` runs EM on agreed sums instead, which is the pooled fit.
+
+    D-PPCA's penalty is a setting of its rule, ``dmfvi.consensus.make("parameter-admm", network, penalty=...)``: a
+    number is one eta for all parameters in the units of the data, as published; "auto" weighs each parameter by the
+    curvature of a node's likelihood, a N/V for loadings and mean and n_obs/(2 V a^2) for the noise precision a, and
+    begins anew with agreed averages whenever a has moved by a factor of two: the fixed points are the same, the rounds
+    are many times fewer.
 
     Parameters
     ----------
     n_components : int
-    network : Network or None
-    penalty : "auto" or float
-        eta of D-PPCA. A number is one eta for all parameters in the units of the data, as published. "auto"
-        weighs each parameter by the curvature of a node's likelihood, a N/V for loadings and mean and
-        n_obs/(2 V a^2) for the noise precision a, and begins anew with agreed averages whenever a has moved by
-        a factor of two: the fixed points are the same, the rounds are many times fewer.
-    tol : float, relative change and disagreement of the parameters at which the nodes stop
-    max_rounds : int
+        Number of latent dimensions.
     fit_mean : bool
-    random_state : seed of the shared start
-    verbose : int
+        Whether the mean is part of the model.
+    {shared parameters}
 
     Attributes
     ----------
-    components_, mean_, noise_precision_, explained_variance_, posterior_ (a point), node_posteriors_,
-    history_, n_rounds_, converged_.
+    components_ : (n_components, n_features) loadings, strongest first.
+    mean_ : (n_features,) location.
+    n_components_ : int
+    noise_variance_ : float; ``noise_precision_`` is its inverse.
+    explained_variance_ : (n_components,) model variance along each component, noise included.
+    {shared attributes}
     """
+
+    _consensus = ParameterADMM.name
 
     def __init__(
         self,
         n_components: int = 2,
         *,
-        network: Network | None = None,
-        penalty: float | Literal["auto"] = "auto",
-        tol: float = 1e-5,
-        max_rounds: int = 5000,
         fit_mean: bool = True,
+        network: Network | Federation | None = None,
+        tol: float = 1e-5,
+        max_iter: int = 5000,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.n_components = n_components
-        self.network = network
-        self.penalty = penalty
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.fit_mean = fit_mean
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node."""
-        shards, network = self._shards(X, first=True)
-        n_features = shards[0].shape[1]
-        check_n_components(self.n_components, n_features)
-        check_positive("tol", self.tol)
-        if self.penalty != "auto":
-            check_positive("penalty", self.penalty)
-        check_whole("max_rounds", self.max_rounds, 1)
-        check_observed(shards, getattr(self, "feature_names_in_", None))
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        meeting = Meeting(network, LocalEngine())
-        settings = PcaSettings(int(self.n_components), self.fit_mean)
-        start, n_observed = agree_on_start(shards, meeting, settings, np.random.default_rng(seed))
-        prepared = [make_shard(start.units.apply(x), self.fit_mean) for x in shards]
-        width = self.n_components + int(self.fit_mean)
-        model = PpcaModel(n_features, self.n_components, width)
-        task = _Task(
-            model,
-            prepared,
-            meeting,
-            start,
-            n_observed,
-            self.penalty,
-            self.tol,
-            int(self.max_rounds),
+        super().__init__(
+            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
         )
-        with self._watching(network, None) as watch:
-            run = task.run(lambda record, _: watch(record, list))
-        points = [
-            PcaPosterior.point(b.mean, b.noise_precision, self.n_components, start.units)
-            for b in run.beliefs
-        ]
-        aligned = [points[0], *(p.aligned_to(points[0]) for p in points[1:])]
-        self._keep_run(aligned, run, -n_observed * float(np.log(start.units.scale)))
-        if network.n_nodes > 1:
-            self.history_["objective"][:] = np.nan  # no node knows the others' likelihood
+        self.n_components = n_components
+        self.fit_mean = fit_mean
+
+    def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
+        """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node."""
+        session = self._open()
+        shards = self._factor_shards(X, session)
+        units = session.agree(partial(agree_on_scale, with_mean=self.fit_mean), shards)[0]
+        prepared = [make_shard(units.apply(x), self.fit_mean) for x in shards]
+        d, m = shards[0].shape[1], int(self.n_components)
+        width = m + int(self.fit_mean)
+        if not isinstance(session.rule, ParameterADMM):
+            model = PpcaModel(d, m, width, units)
+            volume = units.log_volume
+            return self._fit(session, model, prepared, log_volume=volume, observer=observer)
+        self._model = DistributedPpcaModel(d, m, width, units, session.network.n_nodes)
+        made = self._stages(session, prepared, observer)
+        self._keep(made)
+        warn_unless_converged(made.run, self.tol, stacklevel=2)
         return self
 
-
-@dataclass(frozen=True)
-class _Task:
-    """One fit in standardised units: ADMM in stages, each with a penalty that all nodes agree on."""
-
-    model: PpcaModel
-    shards: Sequence[Any]
-    meeting: Meeting
-    start: PcaStart
-    n_observed: float
-    penalty: float | Literal["auto"]
-    tol: float
-    max_rounds: int
-
-    def run(self, observer: Observer) -> Run:
+    def _stages(
+        self, session: Session, shards: list[Any], observer: InferenceObserver | None
+    ) -> Inference:
         """Stages until the penalty fits the noise that was found, then to the end."""
-        mean = np.zeros((self.model.n_features, self.model.width))
-        mean[:, : self.model.n_latent] = self.start.loadings
-        belief = PpcaBelief(mean, self.start.noise_precision)
+        start = session.start(self._model, shards, session.seed(self.random_state))[0]
         history: list[RoundRecord] = []
-        network = self.meeting.network
-        staged = self.penalty == "auto" and network.n_nodes > 1
+        staged = getattr(session.rule, "given", None) == "auto"
         while True:
-            left = self.max_rounds - len(history)
-            # each node weighs its own statistics by its own precision: nothing is summed
-            job = Job(
-                self.model,
-                ParameterADMM(self.model.solve, belief.pack(), self._eta(belief.noise_precision)),
-                tol=self.tol,
+            left = int(self.max_iter) - len(history)
+            made = session.fit(
+                self._model,
+                shards,
+                start=start,
+                # each node weighs its own statistics by its own precision: nothing is summed
                 replicated=True,
+                tol=self.tol,
+                max_iter=min(left, STAGE_ROUNDS) if staged else left,
+                verbose=self.verbose,
+                observer=observer,
             )
-            run = self.meeting.engine.run(
-                job,
-                network,
-                self.shards,
-                [belief] * len(self.shards),
-                min(left, STAGE_ROUNDS) if staged else left,
-                _later(observer, len(history)),
-            )
-            history += [replace(r, round=r.round + len(history)) for r in run.history]
-            if run.converged or len(history) >= self.max_rounds:
-                return replace(run, history=history)
-            averages = self.meeting.sum([b.pack() / network.n_nodes for b in run.beliefs])
-            found = self.model.unpack(averages[0])
-            ratio = found.noise_precision / belief.noise_precision
+            history += [replace(r, round=r.round + len(history)) for r in made.run.history]
+            ended = observer is not None and made.n_rounds < min(left, STAGE_ROUNDS)
+            if made.converged or ended or len(history) >= self.max_iter:
+                run = Run(made.run.beliefs, history, made.run.converged)
+                return replace(made, run=run)
+            averages = session.agree(_average, [b.pack() for b in made.beliefs])[0]
+            found = self._model.unpack(averages)
+            ratio = found.noise_precision / start.noise_precision
             staged = not 1 / STAGE_FACTOR < ratio < STAGE_FACTOR
-            belief = found
-
-    def _eta(self, precision: float) -> FloatArray:
-        """Penalty per coordinate, in standardised units (x = scale x'), the noise precision last."""
-        eta = np.empty(self.model.n_features * self.model.width + 1)
-        if self.penalty == "auto":
-            share = self.n_observed / self.meeting.network.n_nodes
-            eta[:-1] = precision * share / self.model.n_features
-            eta[-1] = 0.5 * share / precision**2
-        else:
-            eta[:-1] = self.penalty * self.start.units.scale**2
-            eta[-1] = self.penalty / self.start.units.scale**4
-        return eta
+            start = found
 
 
-def _later(observer: Observer, rounds: int) -> Observer:
-    """The observer with rounds counted from the first stage on."""
-    return lambda record, beliefs: observer(replace(record, round=record.round + rounds), beliefs)
+def _average(vector: FloatArray) -> Coroutine:
+    """The mean over the nodes."""
+    total = yield np.append(vector, 1.0)
+    return total[:-1] / total[-1]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmfvi._numeric import FloatArray
-from dmfvi.agreement import Meeting
+from dmfvi.inference.collective import Collective
 from dmfvi.ratings.table import RatingInput, Scale, renumbered
 
 #: how ids are written as numbers: numbered columns of a matrix, whole numbers, text, bytes
@@ -21,15 +21,17 @@ COLUMNS, WHOLE, TEXT, BYTES = 0.0, 1.0, 2.0, 3.0
 ROUNDING = 0.1
 
 
-def agree_on_catalogue(given: RatingInput, meeting: Meeting, scale_given: bool) -> RatingInput:
+def agree_on_catalogue(
+    given: RatingInput, collective: Collective, scale_given: bool
+) -> RatingInput:
     """This process's ratings with everybody's items, and with the scale of all ratings unless it is given."""
     spoken = [_spoken(given.item_ids, given.numbered)] * len(given.blocks)
-    item_ids = _union([_heard(vector) for vector in meeting.gather(spoken)])
+    item_ids = _union([_heard(vector) for vector in collective.gather(spoken)])
     blocks = [renumbered(block, given.item_ids, item_ids) for block in given.blocks]
     scale = given.scale
     if not scale_given:
         ends = [_small(np.array(given.scale, dtype="<f8"))] * len(given.blocks)
-        lows, highs = np.array([_rounded(v).view("<f8") for v in meeting.gather(ends)]).T
+        lows, highs = np.array([_rounded(v).view("<f8") for v in collective.gather(ends)]).T
         scale = Scale(float(lows.min()), float(highs.max()))
     return given._replace(blocks=blocks, item_ids=item_ids, scale=scale)
 

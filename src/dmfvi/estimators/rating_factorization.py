@@ -4,36 +4,38 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from dmfvi.agreement import Meeting
-from dmfvi.consensus import AllReduce, BregmanADMM, ConsensusRule, StatisticsTracking
-from dmfvi.engines import open_engine
-from dmfvi.engines.base import Engine
+from dmfvi.consensus import StatisticsTracking
+from dmfvi.engines.base import RoundRecord
 from dmfvi.estimators.rating_agreement import agree_on_catalogue
-from dmfvi.estimators.rating_fit import RatingRun, RatingSettings, fit_ratings
 from dmfvi.estimators.rating_predictor import RatingPredictor
 from dmfvi.estimators.rating_validation import Watched
-from dmfvi.estimators.validation import check_choice, check_positive, check_whole
+from dmfvi.inference.federation import Federation
+from dmfvi.inference.session import Inference, Session
 from dmfvi.kernels.ratings import RatingRows
+from dmfvi.models.ratings import RatingModel
 from dmfvi.models.ratings_belief import RatingBelief
+from dmfvi.models.ratings_posterior import UserPosteriors
+from dmfvi.models.ratings_shard import make_rating_shard
+from dmfvi.models.ratings_start import agree_on_choice, agree_on_rating_units
 from dmfvi.network import Network
 from dmfvi.progress import live_sweeps
 from dmfvi.ratings.ids import IdIndex
 from dmfvi.ratings.storage import Checkpoint, SavedRatings, load_ratings, save_ratings
-from dmfvi.ratings.table import Block, RatingInput, Scale, joined, read_input, split_block
+from dmfvi.ratings.table import RatingInput, Scale, joined, read_input, split_block
+from dmfvi.validation import check_choice, check_whole
 
 #: a sweep is dear and a message cheap: agreement within a sweep goes nearly all the way
 DAMPING = 1e-9
-RULES = (BregmanADMM.name, StatisticsTracking.name, AllReduce.name)
-
 #: a compiled sweep unrolls the rank
 MOST_COMPONENTS = 32
 
@@ -48,8 +50,6 @@ class RatingFactorization(RatingPredictor):
     ----------
     n_components : int
         Rank; columns that the data do not support are switched off by the learned prior (ARD).
-    network : Network or None
-        Who talks to whom; None is the pooled fit.
     user_bias, item_bias : bool
         Whether users and items have a bias, learned together with their factors.
     noise : {"user", "shared"}
@@ -57,20 +57,21 @@ class RatingFactorization(RatingPredictor):
     n_choice_features : int
         Prior means depend on how many ratings a user or item has, and on this many coordinates of who rates
         what (docs/ratings.md); 0 for none of the latter.
-    max_sweeps : int
-        Sweeps over all ratings.
-    tol : float or None
-        Stop earlier, when the items' posterior changes by less from sweep to sweep; None: never.
     rating_scale : (low, high) or None
         Predictions are clipped to it and ratings outside are refused; None: as the data have it.
-    consensus : {"statistics-tracking", "bregman-admm", "all-reduce"} or ConsensusRule
-        How the nodes agree on sums. The first needs half of Bregman ADMM's memory, which counts when a
-        message has millions of numbers; both give the same answer.
-    random_state : seed of the start
-    verbose : int, 1 shows progress
-    engine : {"local", "mpi"} or Engine
-        Where the nodes run. With "mpi" every rank is a node and passes its own users' ratings; it ends with the
-        posterior of all items and of its own users (docs/deploy.md).
+    network : Network, Federation or None
+        Who talks to whom; None is one machine with all ratings. A ``Federation`` also says how the nodes agree
+        (consensus="auto" is statistics tracking, which needs half of Bregman ADMM's memory: that counts when a message
+        has millions of numbers) and where they run: with engine="mpi" every rank is a node and passes its own users'
+        ratings; it ends with the posterior of all items and of its own users (docs/deploy.md).
+    tol : float or None
+        Stop when the items' posterior changes by less from sweep to sweep; None: never.
+    max_iter : int
+        Sweeps over all ratings.
+    random_state : int, RandomState or None
+        Seed of the start.
+    verbose : int
+        1 shows progress.
 
     Attributes
     ----------
@@ -83,49 +84,51 @@ class RatingFactorization(RatingPredictor):
     lower_bound_ : evidence lower bound at the last but one sweep, up to the hierarchy's constants
     history_ : dict of arrays, one entry a sweep: objective, change, disagreement, bytes_sent, and
         rmse where ratings were held out
-    n_sweeps_ (= n_iter_), n_rounds_, n_start_rounds_, converged_, rating_scale_
+    n_iter_ (sweeps), n_rounds_, n_start_rounds_, n_start_bytes_, converged_, rating_scale_
 
     Examples
     --------
     >>> from dmfvi import RatingFactorization
     >>> from dmfvi.datasets import make_ratings
     >>> R = make_ratings(20_000, seed=0).ratings
-    >>> model = RatingFactorization(3, max_sweeps=5, random_state=0).fit(R)
+    >>> model = RatingFactorization(3, max_iter=5, random_state=0).fit(R)
     >>> mean, std = model.predict([0, 1], [5, 6], return_std=True)
     >>> mean.shape
     (2,)
     """
 
+    _model_type: ClassVar[type[RatingModel]] = RatingModel
+    _consensus = StatisticsTracking.name
+    _consensus_settings = MappingProxyType({"damping": DAMPING})
+
     def __init__(
         self,
         n_components: int = 12,
         *,
-        network: Network | None = None,
         user_bias: bool = True,
         item_bias: bool = True,
         noise: Literal["user", "shared"] = "user",
         n_choice_features: int = 16,
-        max_sweeps: int = 20,
-        tol: float | None = None,
         rating_scale: tuple[float, float] | None = None,
-        consensus: str | ConsensusRule = "statistics-tracking",
+        network: Network | Federation | None = None,
+        tol: float | None = None,
+        max_iter: int = 20,
         random_state: Any = None,
         verbose: int = 0,
-        engine: str | Engine = "local",
     ) -> None:
+        super().__init__(
+            network=network,
+            tol=tol,  # type: ignore[arg-type]
+            max_iter=max_iter,
+            random_state=random_state,
+            verbose=verbose,
+        )
         self.n_components = n_components
-        self.network = network
         self.user_bias = user_bias
         self.item_bias = item_bias
         self.noise = noise
         self.n_choice_features = n_choice_features
-        self.max_sweeps = max_sweeps
-        self.tol = tol
         self.rating_scale = rating_scale
-        self.consensus = consensus
-        self.random_state = random_state
-        self.verbose = verbose
-        self.engine = engine
 
     # -- fitting --------------------------------------------------------------------------
 
@@ -146,114 +149,110 @@ class RatingFactorization(RatingPredictor):
         one. Interrupted (Ctrl-C) after a sweep, what was learned so far is kept in the estimator,
         and KeyboardInterrupt is raised again.
         """
+        session = self._open()
         self._check_parameters()
-        network = Network.ring(1) if self.network is None else self.network
-        rule, where = self._rule(network), self._engine()
-        given, seed = self._given(X, network, where, rule)
-        blocks = given.blocks
+        given, seed = self._given(X, session)
         n_items = len(given.item_ids)
         self.rating_scale_ = given.scale
         self.item_ids_ = given.item_ids
-        self.user_ids_ = np.concatenate([block.user_ids for block in blocks])
+        self.user_ids_ = np.concatenate([block.user_ids for block in given.blocks])
         self._users, self._items = IdIndex(self.user_ids_), IdIndex(self.item_ids_)
-        self._rated = [block.rows for block in blocks]
+        self._rated = [block.rows for block in given.blocks]
         watched = self._watched(held_out)
-        belief = None if resume is None else self._resumed(resume, blocks, n_items)
-        if resume is not None:
-            seed = resume.seed
-        pairs = [(block.rows, block.rows.transposed(n_items)) for block in blocks]
-        self._run: RatingRun | None = None
+        belief = None if resume is None else self._resumed(resume, n_items)
+        seed = seed if resume is None else resume.seed
         self._errors: list[float] = [] if resume is None else list(resume.errors)
-        already = 0 if belief is None else belief.sweeps
-        with live_sweeps("ratings", self.max_sweeps, self.verbose > 0, already) as show:
-
-            def started(run: RatingRun) -> None:
-                self._run = run
-                # only the agreed counts know which items nobody has rated
-                n_empty_items = int((run.start.units.item_counts < 0.5).sum())
-                _say_what_is_empty(given.n_empty_users, n_empty_items)
-
-            def observe(run: RatingRun) -> bool:
-                if watched is not None:
-                    self._errors.append(watched.rmse(run))
-                show(run.sweeps, run.history[-1], self._errors[-1] if self._errors else None)
-                if on_sweep is None:
-                    return False
-                return bool(on_sweep(self._checkpoint(run, seed)))
-
-            try:
-                # the kernels use all cores; threads inside BLAS would only stand in their way
-                with threadpool_limits(1, user_api="blas"):
-                    fit_ratings(
-                        pairs,
-                        n_items,
-                        network,
-                        rule,
-                        where,
-                        self._settings(),
-                        np.random.default_rng(seed),
-                        observe,
-                        belief,
-                        started,
-                    )
-            except KeyboardInterrupt:
-                if self._run is not None and self._run.sweeps > already:
-                    self._keep(self._run)
-                raise
-        assert self._run is not None
-        self._keep(self._run)
+        pairs = [(block.rows, block.rows.transposed(n_items)) for block in given.blocks]
+        # the kernels use all cores; threads inside BLAS would only stand in their way
+        with threadpool_limits(1, user_api="blas"):
+            model = self._agreed_model(session, pairs, seed)
+            # only the agreed counts know which items nobody has rated
+            _say_what_is_empty(given.n_empty_users, int((model.item_counts < 0.5).sum()))
+            self._shards = [make_rating_shard(pair, model.units, model.choice) for pair in pairs]
+            self._sweep(session, model, belief, seed, watched, on_sweep)
+        del self._shards  # the ratings by item are not needed any more
         return self
 
-    def _given(
-        self, X: Any, network: Network, where: Engine, rule: ConsensusRule
-    ) -> tuple[RatingInput, int]:
+    def _agreed_model(
+        self, session: Session, pairs: list[tuple[RatingRows, RatingRows]], seed: int
+    ) -> RatingModel:
+        """The model with the units and coordinates of choice that the nodes agree on."""
+        count = partial(agree_on_rating_units, n_items=len(self.item_ids_))
+        units = session.agree(count, pairs)[0]
+        choose = partial(
+            agree_on_choice, units=units, n_features=int(self.n_choice_features), seed=seed
+        )
+        choice = session.agree(choose, pairs)[0]
+        biases = bool(self.user_bias), bool(self.item_bias)
+        return self._model_type(int(self.n_components), units, choice, self.noise, *biases)
+
+    def _sweep(
+        self,
+        session: Session,
+        model: RatingModel,
+        belief: RatingBelief | None,
+        seed: int,
+        watched: Watched | None,
+        on_sweep: Callable[[Checkpoint], bool | None] | None,
+    ) -> None:
+        already = 0 if belief is None else belief.sweeps
+        latest: list[Inference] = []
+        with live_sweeps("ratings", int(self.max_iter), self.verbose > 0, already) as show:
+
+            def observe(record: RoundRecord, so_far: Inference) -> bool:
+                if not record.swept:
+                    return False
+                latest[:] = [so_far]
+                if watched is not None:
+                    self._errors.append(watched.rmse(so_far, self._shards))
+                now = so_far.beliefs[0]
+                show(now.sweeps, record, self._errors[-1] if self._errors else None)
+                if on_sweep is None:
+                    return False
+                return bool(on_sweep(self._checkpoint(now, model, seed)))
+
+            try:
+                made = session.fit(
+                    model,
+                    self._shards,
+                    start=belief,
+                    tol=self.tol,
+                    max_iter=max(1, int(self.max_iter) - already),
+                    random_state=seed,
+                    observer=observe,
+                )
+            except KeyboardInterrupt:
+                if latest:
+                    self._keep(latest[0])
+                raise
+        self._keep(made)
+
+    def _given(self, X: Any, session: Session) -> tuple[RatingInput, int]:
         """One block of ratings for each node that runs here, everybody's items, and a seed for all."""
         given = read_input(X, self.rating_scale)
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        here, blocks = where.owned(network), given.blocks
-        if len(here) < network.n_nodes:
+        seed, blocks, n_nodes = (
+            session.seed(self.random_state),
+            given.blocks,
+            session.network.n_nodes,
+        )
+        if not session.whole:
             if len(blocks) > 1:
                 raise ValueError(
-                    f"received {len(blocks)} blocks, but this process runs node {here[0]} only: "
+                    f"received {len(blocks)} blocks, but this process runs node {session.here[0]} only: "
                     "pass its own ratings"
                 )
-            meeting = Meeting(network, where, rule.collective)
-            seed = int(meeting.broadcast(np.array([float(seed)]))[0][0])
-            return agree_on_catalogue(given, meeting, self.rating_scale is not None), seed
-        if len(blocks) == 1 and network.n_nodes > 1:
-            blocks = split_block(blocks[0], network.n_nodes)
-        elif len(blocks) > 1 and self.network is None:
+            scale_given = self.rating_scale is not None
+            return agree_on_catalogue(given, session.collective, scale_given), seed
+        if len(blocks) == 1 and n_nodes > 1:
+            blocks = split_block(blocks[0], n_nodes)
+        elif len(blocks) > 1 and session.pooled:
             blocks = [joined(blocks)]
-        if len(blocks) != network.n_nodes:
+        if len(blocks) != n_nodes:
             raise ValueError(
-                f"received {len(blocks)} blocks for a network of {network.n_nodes} nodes: "
+                f"received {len(blocks)} blocks for a network of {n_nodes} nodes: "
                 "pass one block per node"
             )
         return given._replace(blocks=blocks), seed
-
-    def _engine(self) -> Engine:
-        made: Engine = open_engine(self.engine)
-        return made
-
-    def _settings(self) -> RatingSettings:
-        return RatingSettings(
-            int(self.n_components),
-            bool(self.user_bias),
-            bool(self.item_bias),
-            self.noise,
-            int(self.n_choice_features),
-            int(self.max_sweeps),
-            self.tol,
-        )
-
-    def _rule(self, network: Network) -> ConsensusRule:
-        if isinstance(self.consensus, ConsensusRule):
-            return self.consensus
-        if network.n_nodes == 1 or self.consensus == AllReduce.name:
-            return AllReduce()
-        if self.consensus == StatisticsTracking.name:
-            return StatisticsTracking(damping=DAMPING)
-        return BregmanADMM(damping=DAMPING)
 
     def _check_parameters(self) -> None:
         check_whole("n_components", self.n_components, 1)
@@ -262,17 +261,8 @@ class RatingFactorization(RatingPredictor):
                 f"n_components must be at most {MOST_COMPONENTS}, the largest that the compiled sweep "
                 f"takes, received {self.n_components}"
             )
-        check_whole("max_sweeps", self.max_sweeps, 1)
         check_whole("n_choice_features", self.n_choice_features, 0)
         check_choice("noise", self.noise, ["user", "shared"])
-        if not isinstance(self.consensus, ConsensusRule):
-            check_choice("consensus", self.consensus, RULES)
-        if self.tol is not None:
-            check_positive("tol", self.tol)
-        if self.network is not None and not isinstance(self.network, Network):
-            raise TypeError(
-                f"network must be dmfvi.Network or None, received {type(self.network).__name__}"
-            )
         if self.rating_scale is not None:
             ends = np.asarray(self.rating_scale)
             if ends.shape != (2,) or ends.dtype.kind not in "fiu" or not ends[0] < ends[1]:
@@ -294,22 +284,20 @@ class RatingFactorization(RatingPredictor):
             )
         return Watched(rows, columns, values, self.rating_scale_)
 
-    def _checkpoint(self, run: RatingRun, seed: int) -> Checkpoint:
-        sizes = (
-            len(self.user_ids_),
-            len(self.item_ids_),
-            sum(rows.n_ratings for rows in self._rated),
-        )
-        return Checkpoint(
-            run.beliefs[0], seed, sizes, run.start.units.mean, tuple(self._errors), self.max_sweeps
-        )
+    @property
+    def _sizes(self) -> tuple[int, int, int]:
+        """Users, items, ratings of this process."""
+        n_ratings = sum(rows.n_ratings for rows in self._rated)
+        return len(self.user_ids_), len(self.item_ids_), n_ratings
 
-    def _resumed(self, checkpoint: Checkpoint, blocks: list[Block], n_items: int) -> RatingBelief:
-        n_ratings = sum(block.rows.n_ratings for block in blocks)
-        sizes = (len(self.user_ids_), n_items, n_ratings)
-        if checkpoint.sizes != sizes:
+    def _checkpoint(self, belief: RatingBelief, model: RatingModel, seed: int) -> Checkpoint:
+        errors = tuple(self._errors)
+        return Checkpoint(belief, seed, self._sizes, model.units.mean, errors, int(self.max_iter))
+
+    def _resumed(self, checkpoint: Checkpoint, n_items: int) -> RatingBelief:
+        if checkpoint.sizes != self._sizes:
             raise ValueError(
-                f"the checkpoint is of {checkpoint.sizes} (users, items, ratings), the data have {sizes}: "
+                f"the checkpoint is of {checkpoint.sizes} (users, items, ratings), the data have {self._sizes}: "
                 "resume with the data that the fit began with"
             )
         belief = checkpoint.belief
@@ -317,29 +305,30 @@ class RatingFactorization(RatingPredictor):
             raise ValueError(
                 f"the checkpoint has {belief.mean.shape[1] - 1} components, received n_components={self.n_components}"
             )
+        if belief.sweeps >= self.max_iter:
+            raise ValueError(
+                f"the checkpoint has {belief.sweeps} sweeps, received max_iter={self.max_iter}: raise it to go on"
+            )
         return belief
 
-    def _keep(self, run: RatingRun) -> None:
-        """Fitted attributes from the nodes' beliefs as they are."""
-        users = run.users()
-        self._set_posterior(run.posterior(0, users))
-        self.node_posteriors_ = [run.posterior(node) for node in range(len(run.beliefs))]
-        self.lower_bound_ = run.beliefs[0].objective
-        swept = [record for record in run.history if record.swept]
+    def _keep(self, inference: Inference, log_volume: float = 0.0) -> None:
+        """Fitted attributes from the nodes' beliefs as they are; the history has one entry a sweep."""
+        steps = inference.model.noise_steps  # type: ignore[attr-defined]
+        pairs = zip(self._shards, inference.beliefs, strict=True)
+        self._user_posteriors = UserPosteriors.joined(
+            [UserPosteriors.of(shard, belief, steps) for shard, belief in pairs]
+        )
+        super()._keep(inference)
+        swept = np.flatnonzero([record.swept for record in inference.run.history])
+        sent = np.cumsum(self.history_["bytes_sent"])[swept]
         self.history_ = {
-            name: np.array([getattr(record, name) for record in swept])
-            for name in ("objective", "change", "disagreement")
+            name: self.history_[name][swept] for name in ("objective", "change", "disagreement")
         }
-        sent = np.cumsum([record.bytes_sent for record in run.history])
-        ends = [i for i, record in enumerate(run.history) if record.swept]
-        self.history_["bytes_sent"] = np.diff(np.concatenate([[0], sent[ends]]))
+        self.history_["bytes_sent"] = np.diff(sent, prepend=0)
         if self._errors:
             self.history_["rmse"] = np.array(self._errors)
-        self.n_sweeps_ = self.n_iter_ = run.sweeps
-        self.n_rounds_ = len(run.history)
-        self.n_start_rounds_ = run.start_rounds
-        self.converged_ = run.converged
-        self._run = None  # the ratings by item are not needed any more
+        self.n_iter_ = inference.beliefs[0].sweeps
+        del self._node_beliefs  # the posteriors say it all
 
     # -- files ----------------------------------------------------------------------------
 
@@ -353,8 +342,8 @@ class RatingFactorization(RatingPredictor):
             self.rating_scale_,
             [rows.indptr for rows in self._rated],
             [rows.columns for rows in self._rated],
-            self.n_sweeps_,
-            self.max_sweeps,
+            self.n_iter_,
+            int(self.max_iter),
         )
         return save_ratings(saved, directory)
 
@@ -364,7 +353,7 @@ class RatingFactorization(RatingPredictor):
         saved = load_ratings(directory)
         model = cls(
             saved.posterior.layout.n_factors,
-            max_sweeps=saved.max_sweeps,
+            max_iter=saved.max_sweeps,
             rating_scale=saved.scale,
         )
         model.rating_scale_ = Scale(*saved.scale)
@@ -374,9 +363,11 @@ class RatingFactorization(RatingPredictor):
             RatingRows(indptr, columns, np.empty(0, np.uint8), 0.0, 1.0)
             for indptr, columns in zip(saved.indptr, saved.columns, strict=True)
         ]
-        model._set_posterior(saved.posterior)
+        assert saved.posterior.users is not None
+        model._user_posteriors = saved.posterior.users
         model.node_posteriors_ = [saved.posterior]
-        model.n_sweeps_ = model.n_iter_ = saved.n_sweeps
+        model._show(0)
+        model.n_iter_ = saved.n_sweeps
         return model
 
 

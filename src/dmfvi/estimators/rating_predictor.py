@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
-from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi._numeric import FloatArray, plain
+from dmfvi.estimator import NetworkEstimator, generator_of
 from dmfvi.estimators.rating_validation import Evaluation, evaluate
-from dmfvi.estimators.validation import check_choice, check_whole
 from dmfvi.families.base import unpack_symmetric
 from dmfvi.kernels.ratings import RatingRows, index_type
 from dmfvi.models.ratings_posterior import UNKNOWN, RatingPosterior, UserPosteriors
 from dmfvi.ratings.ids import IdIndex
 from dmfvi.ratings.table import Scale
+from dmfvi.validation import check_choice, check_whole
 
 STRATEGIES = ("mean", "ucb", "thompson")
 
@@ -35,7 +33,7 @@ class Recommendations(NamedTuple):
     scores: FloatArray
 
 
-class RatingPredictor(BaseEstimator):
+class RatingPredictor(NetworkEstimator):
     """Predictions from ``posterior_``; subclasses fit it."""
 
     posterior_: RatingPosterior
@@ -46,6 +44,7 @@ class RatingPredictor(BaseEstimator):
     _users: IdIndex
     _items: IdIndex
     _rated: list[RatingRows]
+    _user_posteriors: UserPosteriors
 
     # -- predicting -----------------------------------------------------------------------
 
@@ -112,9 +111,7 @@ class RatingPredictor(BaseEstimator):
         if strategy == "ucb":
             scores = mean + norm.ppf(level) * std
         elif strategy == "thompson":
-            rng = np.random.default_rng(
-                check_random_state(random_state).randint(np.iinfo(np.int32).max)
-            )
+            rng = generator_of(random_state)
             covariance = unpack_symmetric(belief.covariance[0].astype(np.float64))
             scores = self.posterior_.sample_scores(
                 belief.mean[0].astype(np.float64), covariance, rng
@@ -169,22 +166,16 @@ class RatingPredictor(BaseEstimator):
         self._folded_items[user] = where
         return user
 
-    def at_node(self, node: int) -> Self:
-        """This model as node ``node`` sees it: its items' posterior with all users."""
-        check_is_fitted(self)
-        if not 0 <= node < len(self.node_posteriors_):
-            raise ValueError(
-                f"node must lie in 0..{len(self.node_posteriors_) - 1}, received {node!r}"
-            )
-        view = copy.copy(self)
-        view._set_posterior(replace(self.node_posteriors_[node], users=self.posterior_.users))
-        return view
-
     # -- helpers --------------------------------------------------------------------------
 
-    def _set_posterior(self, posterior: RatingPosterior) -> None:
+    def _show(self, node: int) -> None:
+        """A node's items, with the users of all nodes of this process."""
+        self.posterior_ = replace(self.node_posteriors_[node], users=self._user_posteriors)
+        self._take(node)
+
+    def _take(self, node: int) -> None:
+        posterior = self.posterior_
         assert posterior.users is not None
-        self.posterior_ = posterior
         scale = posterior.units.scale
         self.item_factors_ = scale * posterior.item_mean[:-1, :-1]
         self.item_bias_ = scale * posterior.item_mean[:-1, -1]

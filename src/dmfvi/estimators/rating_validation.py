@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,9 +10,9 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from dmfvi._numeric import FloatArray
-from dmfvi.estimators.rating_fit import RatingRun
+from dmfvi.inference.session import Inference
 from dmfvi.models.ratings_posterior import UNKNOWN, UserPosteriors
-from dmfvi.models.ratings_shard import RatedUsers
+from dmfvi.models.ratings_shard import RatedUsers, RatingShard
 
 #: users at most whose held-out ratings are predicted after every sweep
 WATCHED_USERS = 20_000
@@ -59,25 +60,27 @@ class Watched:
         self.scale = scale
         self._parts: list[RatedUsers] | None = None
 
-    def rmse(self, run: RatingRun) -> float:
-        """Of the run as it is now."""
+    def rmse(self, inference: Inference, shards: Sequence[RatingShard]) -> float:
+        """Of the beliefs as they are now."""
         if self._parts is None:
-            self._parts = self._gather(run)
+            self._parts = self._gather(shards)
+        steps = inference.model.noise_steps  # type: ignore[attr-defined]
         parts = [
-            UserPosteriors.of(part, belief, run.start.model)
-            for part, belief in zip(self._parts, run.beliefs, strict=True)
+            UserPosteriors.of(part, belief, steps)
+            for part, belief in zip(self._parts, inference.beliefs, strict=True)
             if part.by_user.n_rows
         ]
         users = UserPosteriors.joined(parts) if parts else None
         rows = np.where(self.users == UNKNOWN, UNKNOWN, np.searchsorted(self.known, self.users))
-        mean, _ = run.posterior(0).predict(rows, self.items, users)
+        posterior = inference.model.posterior(inference.beliefs[0])
+        mean, _ = posterior.predict(rows, self.items, users)
         return float(np.sqrt(np.mean((np.clip(mean, *self.scale) - self.ratings) ** 2)))
 
-    def _gather(self, run: RatingRun) -> list[RatedUsers]:
+    def _gather(self, shards: Sequence[RatingShard]) -> list[RatedUsers]:
         """The users' own ratings, at the nodes that hold them."""
-        ends = np.cumsum([shard.by_user.n_rows for shard in run.shards])
+        ends = np.cumsum([shard.by_user.n_rows for shard in shards])
         parts, begin = [], 0
-        for shard, end in zip(run.shards, ends, strict=True):
+        for shard, end in zip(shards, ends, strict=True):
             here = self.known[(self.known >= begin) & (self.known < end)] - begin
             parts.append(shard.some(here))
             begin = int(end)

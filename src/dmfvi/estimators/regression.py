@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,30 +12,28 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from dmfvi._numeric import inverse, plain, symmetrize
-from dmfvi.consensus import ConsensusRule
-from dmfvi.engines.base import Engine
-from dmfvi.engines.links import Links
-from dmfvi.estimators.conjugate_estimator import ConjugateEstimator, generator_of
-from dmfvi.estimators.validation import (
-    check_one_shard_per_node,
-    check_shards,
-    is_shard_list,
-    split_evenly,
-)
+from dmfvi.estimator import NetworkEstimator, generator_of
 from dmfvi.families import MultivariateNormal, NormalGamma
 from dmfvi.families.base import FloatArray
-from dmfvi.inference import Session
+from dmfvi.inference.federation import Federation
+from dmfvi.inference.session import InferenceObserver, Session
 from dmfvi.models.linear_regression import LinearRegression, RegressionShard
 from dmfvi.models.logistic_regression import LogisticRegression, predictive_probability
 from dmfvi.models.pca_belief import GammaPrior
 from dmfvi.models.starts import FeatureUnits, agree_on_units
 from dmfvi.network import Network
+from dmfvi.validation import (
+    check_one_shard_per_node,
+    check_shards,
+    is_shard_list,
+    split_evenly,
+)
 
 #: default prior precisions in standardised units: of linear and logistic coefficients, of intercepts
 VAGUE, WEAK, VAGUE_INTERCEPT = 1e-3, 1.0, 1e-2
 
 
-class _Regression(ConjugateEstimator):
+class _Regression(NetworkEstimator):
     """Rows and targets in, coefficients in the data's units out."""
 
     fit_intercept: bool
@@ -66,7 +64,7 @@ class _Regression(ConjugateEstimator):
             for i, shard in enumerate(shards):
                 if np.isnan(shard).any():
                     raise ValueError(f"shard {i} contains NaN: regression needs complete rows")
-            if self.network is None:
+            if session.pooled:
                 return [(np.concatenate(shards), np.concatenate(targets))]
             check_one_shard_per_node(shards, session.network)
             return list(zip(shards, targets, strict=True))
@@ -125,17 +123,16 @@ class BayesianLinearRegression(RegressorMixin, _Regression):
     noise_prior : GammaPrior or None
         Of the noise precision; None is Gamma(1e-3, 1e-3) in units of the target's variance.
     fit_intercept : bool
-    network, penalty, rounds_per_sweep, consensus, tol, max_rounds, links, n_jobs, random_state, verbose,
-    engine
-        As for ``BayesianPCA``.
+        Whether the model has an intercept.
+    {shared parameters}
 
     Attributes
     ----------
     coef_, intercept_ : posterior means.
     coef_covariance_ : posterior covariance of (coefficients, intercept).
-    noise_precision_ : posterior mean.
-    posterior_ : NormalGamma over (coefficients, intercept) and the noise precision.
-    lower_bound_ : the log evidence itself.
+    noise_variance_ : posterior mean; ``noise_precision_`` that of its inverse.
+    {shared attributes}
+        Here the bound is the log evidence itself.
     """
 
     def __init__(
@@ -144,34 +141,20 @@ class BayesianLinearRegression(RegressorMixin, _Regression):
         prior_precision: float | ArrayLike | None = None,
         noise_prior: GammaPrior | None = None,
         fit_intercept: bool = True,
-        network: Network | None = None,
-        penalty: float | Literal["auto"] = "auto",
-        rounds_per_sweep: int | Literal["auto"] = "auto",
-        consensus: str | ConsensusRule = "bregman-admm",
+        network: Network | Federation | None = None,
         tol: float = 1e-6,
-        max_rounds: int = 5000,
-        links: Links | None = None,
-        n_jobs: int | None = None,
+        max_iter: int = 5000,
         random_state: Any = None,
         verbose: int = 0,
-        engine: str | Engine = "local",
     ) -> None:
+        super().__init__(
+            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
+        )
         self.prior_precision = prior_precision
         self.noise_prior = noise_prior
         self.fit_intercept = fit_intercept
-        self.network = network
-        self.penalty = penalty
-        self.rounds_per_sweep = rounds_per_sweep
-        self.consensus = consensus
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.links = links
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.engine = engine
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, observer: InferenceObserver | None = None) -> Self:
         """Fit to X (n, D) and y (n,), split evenly over the nodes, or to one array of each per node."""
         session = self._open()
         pairs = [
@@ -188,8 +171,9 @@ class BayesianLinearRegression(RegressorMixin, _Regression):
             RegressionShard(self._design(x), (target - shift) / self._target[1])
             for x, target in pairs
         ]
-        made = self._best_of(1, session, model, prepared)
-        return self._keep(made, session, target_units.log_volume)
+        return self._fit(
+            session, model, prepared, log_volume=target_units.log_volume, observer=observer
+        )
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predictive means, with ``return_std`` also the standard deviations of new targets."""
@@ -248,6 +232,7 @@ class BayesianLinearRegression(RegressorMixin, _Regression):
         self.intercept_ = float(p["mean"][d]) if self.fit_intercept else 0.0
         self.noise_precision_ = float(p["shape"] / p["rate"])
         unit = p["rate"] / np.maximum(p["shape"] - 1.0, 0.5 * p["shape"])
+        self.noise_variance_ = float(unit)
         self.coef_covariance_ = unit * symmetrize(inverse(p["precision"]))
 
 
@@ -262,16 +247,17 @@ class BayesianLogisticRegression(ClassifierMixin, _Regression):
     prior_precision : float, (n_features,) or None
         Of the coefficients; None is 1 in standardised features. The intercept's is 1e-2 at the data's mean.
     fit_intercept : bool
-    classes : labels or None (those of y; needed where other nodes run elsewhere and may have seen others).
-    network, penalty, rounds_per_sweep, consensus, acceleration, tol, max_rounds, links, n_jobs, random_state,
-    verbose, engine : as for ``BayesianPCA`` and ``BayesianGaussianMixture``.
+        Whether the model has an intercept.
+    classes : labels or None
+        None is those of y; needed where other nodes run elsewhere and may have seen others.
+    {shared parameters}
 
     Attributes
     ----------
     classes_ : labels, in sorted order.
     coef_ (1 or K, n_features), intercept_ (1 or K,) : posterior means.
     coef_covariance_ : posterior covariances of (coefficients, intercept).
-    posterior_ : MultivariateNormal over (coefficients, intercept), one per class against the rest.
+    {shared attributes}
     """
 
     def __init__(
@@ -280,36 +266,20 @@ class BayesianLogisticRegression(ClassifierMixin, _Regression):
         prior_precision: float | ArrayLike | None = None,
         fit_intercept: bool = True,
         classes: ArrayLike | None = None,
-        network: Network | None = None,
-        penalty: float | Literal["auto"] = "auto",
-        rounds_per_sweep: int | Literal["auto"] = "auto",
-        consensus: str | ConsensusRule = "bregman-admm",
-        acceleration: bool | Literal["auto"] = "auto",
+        network: Network | Federation | None = None,
         tol: float = 1e-6,
-        max_rounds: int = 5000,
-        links: Links | None = None,
-        n_jobs: int | None = None,
+        max_iter: int = 5000,
         random_state: Any = None,
         verbose: int = 0,
-        engine: str | Engine = "local",
     ) -> None:
+        super().__init__(
+            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
+        )
         self.prior_precision = prior_precision
         self.fit_intercept = fit_intercept
         self.classes = classes
-        self.network = network
-        self.penalty = penalty
-        self.rounds_per_sweep = rounds_per_sweep
-        self.consensus = consensus
-        self.acceleration = acceleration
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.links = links
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-        self.engine = engine
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, observer: InferenceObserver | None = None) -> Self:
         """Fit to X (n, D) and labels y (n,), split evenly over the nodes, or to one of each per node."""
         session = self._open()
         pairs = self._pairs(X, y, session)
@@ -327,7 +297,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Regression):
             RegressionShard(self._design(x), (target[:, None] == one_hot).astype(np.float64))
             for x, target in pairs
         ]
-        return self._keep(self._best_of(1, session, model, prepared), session)
+        return self._fit(session, model, prepared, observer=observer)
 
     def _known_classes(self, labels: NDArray[Any], session: Session) -> NDArray[Any]:
         """Which labels exist is part of the schema, like the names of the columns."""

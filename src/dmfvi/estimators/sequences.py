@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_array
 
 from dmfvi.families.base import FloatArray
-from dmfvi.inference import Session
+from dmfvi.inference.session import Session
 
 
 def sequences_of(

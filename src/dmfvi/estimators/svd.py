@@ -9,12 +9,6 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dmfvi.estimators.factor_estimator import FactorEstimator
-from dmfvi.estimators.validation import (
-    check_n_components,
-    check_observed,
-    check_positive,
-    check_whole,
-)
 from dmfvi.families.base import FloatArray
 from dmfvi.models.pca_posterior import PcaPosterior
 from dmfvi.models.pca_start import Units
@@ -31,14 +25,18 @@ class SVDFactorization(FactorEstimator):
     Parameters
     ----------
     n_components : int
+        Rank of the approximation.
     fit_mean : bool
-    tol : float, relative change of the filled entries at which the iteration stops
+        Whether columns are centred.
+    tol : float
+        Relative change of the filled entries at which the iteration stops.
     max_iter : int
+        Decompositions at most.
 
     Attributes
     ----------
     components_ (rows times singular value / sqrt(n), so that scores have unit variance), mean_,
-    noise_precision_ (of the residual), singular_values_, n_iter_, converged_, posterior_ (a point).
+    noise_variance_ and its inverse noise_precision_ (of the residual), singular_values_, n_iter_, converged_, posterior_ (a point).
     """
 
     network: Network | None = None
@@ -54,16 +52,13 @@ class SVDFactorization(FactorEstimator):
         self.n_components = n_components
         self.fit_mean = fit_mean
         self.tol = tol
-        self.max_iter = max_iter
+        self.max_iter = (
+            max_iter  # network and random_state are not asked for: one machine, no start
+        )
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to X (n_samples, n_features) with NaN for missing entries; a list of shards is stacked."""
-        shards, _ = self._shards(X, first=True)
-        data = np.concatenate(shards)
-        check_n_components(self.n_components, data.shape[1])
-        check_positive("tol", self.tol)
-        check_whole("max_iter", self.max_iter, 1)
-        check_observed(shards, getattr(self, "feature_names_in_", None))
+        (data,) = self._factor_shards(X, self._open())
         missing = np.isnan(data)
         filled = np.where(missing, np.nanmean(data, axis=0) if self.fit_mean else 0.0, data)
         scale = float(np.sqrt(np.mean(filled**2))) or 1.0
@@ -101,8 +96,8 @@ class SVDFactorization(FactorEstimator):
         )
         self.singular_values_ = values
         self.node_posteriors_ = [point]
-        self._take(point)
-        self._n_features_out = len(self.components_)
+        self._node_beliefs = [None]
+        self._show(0)
         return self
 
     def _decompose(

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from dmfvi.consensus import make
 from dmfvi.datasets.synthetic import make_gaussian
-from dmfvi.engines.local import RoundRecord
+from dmfvi.engines.base import RoundRecord
 from dmfvi.estimators import BayesianPCA
 from dmfvi.experiments.base import (
     Experiment,
@@ -28,6 +29,8 @@ from dmfvi.experiments.base import (
     select,
     values,
 )
+from dmfvi.inference.federation import Federation
+from dmfvi.inference.session import Inference
 from dmfvi.network import Network
 
 N_SAMPLES, N_FEATURES, N_COMPONENTS = 250, 50, 5
@@ -38,9 +41,9 @@ ARRIVED = 1e-3
 PENALTIES: tuple[float | str, ...] = ("auto", 1.0, 5.0, 10.0, 20.0, 50.0)
 SIZES = (2, 5, 10, 20)
 TOPOLOGIES = ("ring", "star", "complete", "chain")
-#: ADMM on natural parameters, and on moments as the paper has it: its rounds at most
+#: ADMM on natural parameters, and on moments as the paper has it: its sweeps at most
 FORMS = {"natural": "bregman-admm", "moments": "moments-admm"}
-MOMENTS_ROUNDS = 5000
+MOMENTS_ITERATIONS = 2500
 #: rounds of the curves that are kept
 CURVE = 100
 
@@ -65,27 +68,26 @@ def run(params: Params) -> dict[str, Any]:
     form = params.get("form")
     settings = {
         "init": "random" if form is None else "spectral",
-        "covariance": "full" if form is None else "diagonal",
+        "covariance_type": "full" if form is None else "diag",
         "random_state": params["start"],
     }
     pooled = BayesianPCA(N_COMPONENTS, tol=1e-9, **settings)
     network = getattr(Network, params["topology"])(params["nodes"])
+    rule = make(FORMS[form or "natural"], network, penalty=params["penalty"])
     model = BayesianPCA(
         N_COMPONENTS,
-        network=network,
-        penalty=params["penalty"],
-        consensus=FORMS[form or "natural"],
-        max_rounds=MOMENTS_ROUNDS,
+        network=Federation(network, consensus=rule),
+        max_iter=MOMENTS_ITERATIONS,
         **settings,
     )
     swept: list[tuple[int, float]] = []
     arrived: list[int] = []
 
-    def watch(record: RoundRecord, posteriors: Any) -> None:
+    def watch(record: RoundRecord, so_far: Inference) -> None:
         if not record.swept:
             return
         swept.append((record.round, record.objective))
-        if not arrived and all(p.distance(pooled.posterior_) < 1e-6 for p in posteriors()):
+        if not arrived and all(p.distance(pooled.posterior_) < 1e-6 for p in so_far.posteriors):
             arrived.append(record.round)
 
     with warnings.catch_warnings():

@@ -57,14 +57,14 @@ def _predict(system: str, data: FloatArray, seed: int) -> tuple[FloatArray, Floa
     network = cameras_on_a_ring()
     if system == "D-BPCA affine":
         affine = StructureFromMotion(
-            network=network, metric=None, random_state=seed, max_rounds=ROUNDS[system]
+            network=network, metric=None, random_state=seed, max_iter=ROUNDS[system]
         )
         fit_quietly(affine, by_camera(data))
         mean, deviation = affine.reconstruct(return_std=True)
         return mean, deviation, affine
     middle = row_centres(data)
     model = estimator(system, RANK, network, seed, fit_mean=False)
-    model.max_rounds = ROUNDS[system]
+    model.max_iter = ROUNDS[system]
     fit_quietly(model, by_camera(data - middle))
     mean, variance = model.posterior_.predict(data - middle)
     return mean + middle, np.sqrt(variance), model

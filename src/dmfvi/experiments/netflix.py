@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +21,6 @@ from numpy.typing import NDArray
 from dmfvi._numeric import FloatArray
 from dmfvi.datasets.ratings import make_ratings, split_ratings
 from dmfvi.estimators.rating_factorization import RatingFactorization
-from dmfvi.estimators.rating_fit import RatingSettings
 from dmfvi.estimators.rating_validation import evaluate
 from dmfvi.models.ratings_ppca import RatingPpcaModel
 from dmfvi.network import Network
@@ -54,8 +52,7 @@ class Case(NamedTuple):
 class RatingPPCA(RatingFactorization):
     """The same surface for maximum likelihood."""
 
-    def _settings(self) -> RatingSettings:
-        return replace(super()._settings(), model=RatingPpcaModel)
+    _model_type = RatingPpcaModel
 
 
 def run(
@@ -125,10 +122,10 @@ def _model(system: str, seed: int, sweeps: int) -> RatingFactorization:
             user_bias=False,
             noise="shared",
             n_choice_features=0,
-            max_sweeps=sweeps,
+            max_iter=sweeps,
             random_state=seed,
         )
-    return RatingFactorization(RANK, max_sweeps=sweeps, random_state=seed)
+    return RatingFactorization(RANK, max_iter=sweeps, random_state=seed)
 
 
 BASELINES: dict[str, Callable[[Any, Triples], tuple[FloatArray, FloatArray]]] = {

@@ -10,9 +10,11 @@ import numpy as np
 from scipy.linalg import subspace_angles
 from sklearn.exceptions import ConvergenceWarning
 
+from dmfvi.consensus import make
 from dmfvi.estimators import PPCA, BayesianPCA, SVDFactorization
 from dmfvi.estimators.factor_estimator import FactorEstimator
 from dmfvi.families.base import FloatArray
+from dmfvi.inference.federation import Federation
 from dmfvi.network import Network
 from dmfvi.sfm import StructureFromMotion
 
@@ -36,19 +38,21 @@ def estimator(name: str, rank: int, network: Network, seed: int, fit_mean: bool)
     """An unfitted estimator of the system of that name."""
     if name == "SVD":
         return SVDFactorization(rank, fit_mean=fit_mean)
-    where = network if name.startswith("D-") else None
+    where: Network | Federation | None = network if name.startswith("D-") else None
     if name.endswith("PPCA"):
         return PPCA(rank, network=where, fit_mean=fit_mean, random_state=seed)
     moments = "moments" in name
+    if moments:
+        where = Federation(
+            network, consensus=make("moments-admm", network, penalty=MOMENTS_PENALTY)
+        )
     return BayesianPCA(
         rank,
         network=where,
         fit_mean=fit_mean,
         random_state=seed,
         shares="replicated" if "replicated" in name else "exact",
-        consensus="moments-admm" if moments else "bregman-admm",
-        covariance="diagonal" if moments else "full",
-        penalty=MOMENTS_PENALTY if moments else "auto",
+        covariance_type="diag" if moments else "full",
     )
 
 

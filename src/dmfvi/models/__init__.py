@@ -1,16 +1,20 @@
-"""What a node learns from its own data."""
+"""What a node learns from its own data: all models by name."""
 
-from dmfvi.models.base import ConjugateModel, Learned, Model
+from dmfvi.inference.model import ConjugateModel, Model, Statistics
+from dmfvi.models.affine import AffineModel
 from dmfvi.models.gaussian_mixture import DiagonalGaussianMixture, GaussianMixture
 from dmfvi.models.hmm import HiddenMarkov
 from dmfvi.models.lda import LatentDirichletAllocation
 from dmfvi.models.linear_regression import LinearRegression
 from dmfvi.models.logistic_regression import LogisticRegression
 from dmfvi.models.mixture_pca import MixtureOfPcaModel
+from dmfvi.models.pca import BayesianPcaModel
 from dmfvi.models.poisson_gamma import PoissonGamma
+from dmfvi.models.ppca import PpcaModel
+from dmfvi.models.ratings import RatingModel
 
-#: models by name; the laws of tests/models/test_laws.py run over this registry
-MODELS: dict[str, type[ConjugateModel] | type[Model]] = {
+#: models by name; the laws of tests/laws run over this registry
+MODELS: dict[str, type[Model]] = {
     model.__name__: model
     for model in (
         PoissonGamma,
@@ -20,20 +24,29 @@ MODELS: dict[str, type[ConjugateModel] | type[Model]] = {
         DiagonalGaussianMixture,
         LatentDirichletAllocation,
         HiddenMarkov,
+        BayesianPcaModel,
         MixtureOfPcaModel,
+        PpcaModel,
+        AffineModel,
+        RatingModel,
     )
 }
 
 __all__ = [
     "MODELS",
+    "AffineModel",
+    "BayesianPcaModel",
     "ConjugateModel",
     "DiagonalGaussianMixture",
     "GaussianMixture",
     "HiddenMarkov",
     "LatentDirichletAllocation",
-    "Learned",
     "LinearRegression",
     "LogisticRegression",
     "MixtureOfPcaModel",
+    "Model",
     "PoissonGamma",
+    "PpcaModel",
+    "RatingModel",
+    "Statistics",
 ]

@@ -11,23 +11,27 @@ s' = T^-T (s - o), t' = t + m . o; after every sweep each node moves to the coor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from dmfvi._numeric import FloatArray, inverse, relative_norm, symmetrize
 from dmfvi.families import Gamma
 from dmfvi.families.base import log_det, pack_symmetric, unpack_symmetric
+from dmfvi.inference.model import Coroutine, Model, Update
 from dmfvi.models.affine_shard import DIMENSIONS, AffineShard, Points
-from dmfvi.models.base import Absorbed, Model
 from dmfvi.models.pca_belief import GammaPrior
 from dmfvi.models.pca_expansion import ExpansionInput, rotating_change
+from dmfvi.models.pca_start import agree_on_loadings
 
 PACKED = DIMENSIONS * (DIMENSIONS + 1) // 2
 #: alternations of q(S) and q(alpha) on the same statistics, before and after the change of coordinates
 STEPS_BEFORE, STEPS_AFTER = 2, 8
 #: prior precision of every axis, in standardised units, while it is not learned yet
-HELD_PRECISION = 1e-2
+WARM_UP_PRECISION = 1e-2
 
 
 @dataclass(frozen=True)
@@ -41,20 +45,65 @@ class AffineBelief:
     hyper: Gamma  # (3,)
     axes: FloatArray  # (3, 3)
     origin: FloatArray  # (3,)
-    held: int = 0  # sweeps for which alpha still stays vague
-    fresh: bool = True  # nothing has been absorbed yet
-    objective: float = float("nan")
+    warm_up: int = 0  # sweeps for which alpha still stays vague
+    total: FloatArray | None = None  # the statistics it was made from
     global_bound: float = float("nan")
 
     @property
     def noise_precision(self) -> float:
         """E[tau]."""
-        return float(self.noise.mean()[1])
+        return float(self.noise.expected.value)
 
     @property
     def points(self) -> Points:
         """What the E-step needs."""
         return Points(self.mean, self.covariance, self.noise_precision)
+
+
+class Structure(NamedTuple):
+    """Points with their uncertainty, and the noise of an image coordinate."""
+
+    mean: FloatArray  # (P, 3)
+    covariance: FloatArray  # (P, 3, 3)
+    noise_precision: float
+
+    @classmethod
+    def of(cls, belief: AffineBelief, scale: float = 1.0) -> Structure:
+        """A node's q(S) in the coordinates that all nodes share, in pixels: s = axes' s' + origin."""
+        own = cls(belief.mean, belief.covariance, belief.noise_precision)
+        shared = own.transformed(belief.axes.T)
+        return cls(
+            scale * (shared.mean + belief.origin),
+            scale**2 * shared.covariance,
+            belief.noise_precision / scale**2,
+        )
+
+    def transformed(self, matrix: FloatArray, origin: FloatArray | None = None) -> Structure:
+        """s -> matrix (s - origin)."""
+        moved = self.mean if origin is None else self.mean - origin
+        return Structure(
+            moved @ matrix.T, matrix @ self.covariance @ matrix.T, self.noise_precision
+        )
+
+    def normalised(self) -> Structure:
+        """Around its middle and along its principal axes: the coordinates are free, the model does not know them."""
+        middle = self.mean.mean(0)
+        axes = np.linalg.svd(self.mean - middle, full_matrices=False)[2]
+        turned = self.transformed(axes, middle)
+        widest = turned.mean[np.abs(turned.mean).argmax(0), np.arange(DIMENSIONS)]
+        return turned.transformed(np.diag(np.where(widest < 0, -1.0, 1.0)))
+
+    def distance(self, other: Structure) -> float:
+        """Largest relative difference of natural parameters, in normalised coordinates."""
+        mine, theirs = self.normalised(), other.normalised()
+        precision, reference = inverse(mine.covariance), inverse(theirs.covariance)
+        linear = np.einsum("pij,pj->pi", precision, mine.mean)
+        wanted = np.einsum("pij,pj->pi", reference, theirs.mean)
+        return max(
+            relative_norm(precision - reference, reference),
+            relative_norm(linear - wanted, wanted),
+            abs(mine.noise_precision / theirs.noise_precision - 1.0),
+        )
 
 
 @dataclass(frozen=True)
@@ -118,7 +167,12 @@ class AffineModel(Model):
     noise: GammaPrior = GammaPrior(1e-6, 1e-6)
     axes: GammaPrior = GammaPrior(1e-3, 1e-3)
 
-    def start(self, structure: FloatArray, noise_precision: float, held: int) -> AffineBelief:
+    def start(self, shard: AffineShard, rng: np.random.Generator) -> Coroutine:
+        """Structure from the agreed covariance of the points' tracks."""
+        found = yield from agree_on_loadings(shard.spread, self.n_points, DIMENSIONS, rng)
+        return self.begin(found.loadings, found.noise_precision, found.warm_up)
+
+    def begin(self, structure: FloatArray, noise_precision: float, warm_up: int) -> AffineBelief:
         """A belief concentrated at a given structure (P, 3)."""
         precision = np.tile(1e6 * np.eye(DIMENSIONS), (self.n_points, 1, 1))
         shape = self.noise.shape + 0.5 * self.n_points
@@ -130,7 +184,7 @@ class AffineModel(Model):
             Gamma.from_parameters(np.ones(DIMENSIONS), np.ones(DIMENSIONS)),
             np.eye(DIMENSIONS),
             np.zeros(DIMENSIONS),
-            held,
+            warm_up,
         )
         belief = replace(belief, hyper=self._hyper(belief))
         return replace(belief, global_bound=self._global_bound(belief))
@@ -153,30 +207,28 @@ class AffineModel(Model):
         )
         return statistics.seen_back(belief.axes, belief.origin).pack()
 
-    def absorb(self, total: FloatArray, own: FloatArray, belief: AffineBelief) -> Absorbed:
+    def absorb(self, total: FloatArray, own: FloatArray, belief: AffineBelief) -> Update:
         shared = AffineStatistics.unpack(total, self.n_points)
+        objective = shared.bound + belief.global_bound
         if not self._proper(shared):  # wait for more agreement
-            return Absorbed(belief, True)
+            return Update(belief, objective, True)
         noise = Gamma.from_parameters(
             self.noise.shape + shared.half_count, self.noise.rate + shared.half_residual
         )
         new = replace(
             belief,
             noise=noise,
-            fresh=False,
-            objective=shared.bound + belief.global_bound,
+            total=total,
         )
         try:
             new = self._moved(new, shared)
         except np.linalg.LinAlgError:  # proper on paper, singular in floating point
-            return Absorbed(belief, True)
-        new = replace(new, global_bound=self._global_bound(new), held=max(0, belief.held - 1))
-        return Absorbed(new, False)
+            return Update(belief, objective, True)
+        new = replace(new, global_bound=self._global_bound(new), warm_up=max(0, belief.warm_up - 1))
+        return Update(new, objective)
 
     def change(self, new: AffineBelief, old: AffineBelief) -> float:
         """Largest relative change of precision, mean times precision, and noise."""
-        if old.fresh or new.fresh:
-            return np.inf
         linear = np.einsum("pij,pj->pi", new.precision, new.mean)
         old_linear = np.einsum("pij,pj->pi", old.precision, old.mean)
         units = np.sqrt(linear**2 + np.diagonal(new.precision, axis1=-2, axis2=-1))
@@ -186,8 +238,24 @@ class AffineModel(Model):
             abs(new.noise_precision / old.noise_precision - 1.0),
         )
 
-    def objective(self, belief: AffineBelief) -> float:
-        return belief.objective
+    def posterior(self, belief: AffineBelief) -> Structure:
+        """In the node's own coordinates, which maximise the bound; shared ones are free."""
+        return Structure(belief.mean, belief.covariance, belief.noise_precision)
+
+    def extrapolates(self, belief: AffineBelief) -> bool:
+        return not belief.warm_up
+
+    def blocks(self, total: FloatArray) -> Sequence[slice]:
+        """Rows, linear, latent and the squared residual."""
+        ends = np.cumsum([self.n_points * PACKED, self.n_points * DIMENSIONS, PACKED])
+        parts = [slice(int(a), int(b)) for a, b in pairwise([0, *ends])]
+        return [*parts, slice(len(total) - 2, len(total) - 1)]
+
+    def implied_total(self, belief: AffineBelief) -> FloatArray | None:
+        return belief.total
+
+    def is_usable(self, belief: AffineBelief) -> bool:
+        return bool(np.isfinite(belief.global_bound)) and bool(np.all(belief.hyper.in_domain()))
 
     # -- steps ------------------------------------------------------------------------
 
@@ -208,7 +276,7 @@ class AffineModel(Model):
         self, belief: AffineBelief, statistics: AffineStatistics, steps: int
     ) -> AffineBelief:
         for _ in range(steps):
-            precision = statistics.rows + np.diag(belief.hyper.mean()[1])
+            precision = statistics.rows + np.diag(belief.hyper.expected.value)
             covariance = symmetrize(inverse(precision))
             mean = np.einsum("pij,pj->pi", covariance, statistics.linear)
             belief = replace(belief, mean=mean, precision=precision, covariance=covariance)
@@ -220,7 +288,7 @@ class AffineModel(Model):
     ) -> FloatArray:
         """T of Bayesian PCA's expansion for the structure around its middle."""
         spread = belief.covariance.sum(0)
-        alpha = belief.hyper.mean()[1]
+        alpha = belief.hyper.expected.value
         return rotating_change(
             ExpansionInput(
                 latent=statistics.latent,
@@ -237,11 +305,11 @@ class AffineModel(Model):
         )
 
     def _hyper(self, belief: AffineBelief) -> Gamma:
-        """q(alpha_k) = Gamma(a + P/2, b + sum_p E[s_pk^2]/2); vague while it is held."""
+        """q(alpha_k) = Gamma(a + P/2, b + sum_p E[s_pk^2]/2); vague during the warm-up."""
         energy = (belief.mean**2).sum(0) + np.einsum("pkk->k", belief.covariance)
         shape = np.full(DIMENSIONS, self.axes.shape + 0.5 * self.n_points)
         rate = self.axes.rate + 0.5 * energy
-        return Gamma.from_parameters(shape, shape / HELD_PRECISION if belief.held else rate)
+        return Gamma.from_parameters(shape, shape / WARM_UP_PRECISION if belief.warm_up else rate)
 
     def _proper(self, statistics: AffineStatistics) -> bool:
         numbers = (statistics.half_residual, statistics.half_count, statistics.n_rows)

@@ -16,6 +16,7 @@ import numpy as np
 
 from dmfvi._numeric import FloatArray, inverse
 from dmfvi.families.base import log_det
+from dmfvi.models.pca_start import spread_of
 
 DIMENSIONS = 3
 WIDE = DIMENSIONS + 1
@@ -61,6 +62,10 @@ class AffineShard:
         seen = np.isfinite(rows)
         kept = seen.any(1)
         return cls(np.where(seen, rows, 0.0)[kept], seen[kept].astype(np.float64))
+
+    def spread(self, basis: FloatArray) -> FloatArray:
+        """Sums for a spectral start."""
+        return spread_of(self.filled, float(self.mask.sum()), float(len(self.filled)), basis)
 
     def cameras(self, points: Points) -> CameraRows:
         """The E-step."""

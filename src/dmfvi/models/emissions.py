@@ -176,7 +176,7 @@ class CategoricalEmission(Emission):
         return member
 
     def scores(self, observations: NDArray[np.int64], q: Dirichlet) -> FloatArray:
-        padded = np.column_stack([q.mean()[0], np.zeros(len(q.natural[0]))])
+        padded = np.column_stack([q.expected.log, np.zeros(len(q.concentration_minus_one))])
         return padded.T[observations]  # -1 finds the column of zeros
 
     def statistics(
@@ -191,7 +191,7 @@ class CategoricalEmission(Emission):
 
 
 def _densities(q: NormalWishart) -> ComponentDensities:
-    return ComponentDensities.given(q, np.zeros(len(q.natural[1])))
+    return ComponentDensities.given(q, np.zeros(len(q.negative_half_confidence)))
 
 
 def _kmeans(

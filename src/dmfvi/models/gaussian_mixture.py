@@ -16,7 +16,7 @@ from dmfvi._numeric import inverse
 from dmfvi.families import Dirichlet, NormalGamma, NormalWishart, Product
 from dmfvi.families.base import Family, FloatArray, log_det, pack_symmetric, unpack_symmetric
 from dmfvi.families.normal import HALF_LOG_2PI
-from dmfvi.models.base import Agreement, ConjugateModel, Learned
+from dmfvi.inference.model import ConjugateModel, Coroutine, Statistics
 from dmfvi.models.mixture_shard import (
     MixtureShard,
     PatternGroup,
@@ -70,7 +70,7 @@ class GaussianMixture(ConjugateModel):
             ),
         )
 
-    def start(self, shard: MixtureShard, rng: np.random.Generator) -> Agreement:
+    def start(self, shard: MixtureShard, rng: np.random.Generator) -> Coroutine:
         """Memberships of agreed k-means clusters, read as responsibilities."""
         data = dense_rows(shard, self.n_features)
         clusters = yield from consensus_kmeans(data, self.n_components, self.start_covariance, rng)
@@ -81,11 +81,11 @@ class GaussianMixture(ConjugateModel):
         second += np.einsum("nk,ni->ki", member, missing)[:, :, None] * np.eye(self.n_features)
         moments = Moments(member.sum(0), member.T @ filled, second)
         total = yield self._statistics(moments).pack()
-        return self.posterior(total, None)
+        return self.from_statistics(total)
 
-    def local_step(self, shard: MixtureShard, q: Product) -> Learned:
+    def local_step(self, shard: MixtureShard, q: Product) -> Statistics:
         moments, bound = self._expected_moments(shard, q)
-        return Learned(self._statistics(moments), bound)
+        return Statistics(self._statistics(moments), bound)
 
     def _statistics(self, m: Moments) -> Product:
         return Product(
@@ -134,17 +134,17 @@ class ComponentDensities:
     @classmethod
     def of(cls, q: Product) -> ComponentDensities:
         """From q(pi) and q(mu, L)."""
-        return cls.given(q["components"], q["weights"].mean()[0])
+        return cls.given(q["components"], q["weights"].expected.log)
 
     @classmethod
     def given(cls, components: Family, log_weight: FloatArray) -> ComponentDensities:
         """From q(mu, L) and E[log pi]."""
-        confidence = -2.0 * components.natural[1]
+        confidence = -2.0 * components.negative_half_confidence
         _, _, precision, log_mean = components.mean()
-        d = components.natural[0].shape[-1]
+        d = components.scaled_mean.shape[-1]
         return cls(
             log_weight,
-            components.natural[0] / confidence[:, None],
+            components.scaled_mean / confidence[:, None],
             precision,
             0.5 * log_mean - 0.5 * d / confidence,
         )
@@ -233,7 +233,7 @@ class DiagonalGaussianMixture(ConjugateModel):
             ),
         )
 
-    def start(self, shard: MixtureShard, rng: np.random.Generator) -> Agreement:
+    def start(self, shard: MixtureShard, rng: np.random.Generator) -> Coroutine:
         """Memberships of agreed k-means clusters, read as responsibilities."""
         data = dense_rows(shard, self.n_features)
         clusters = yield from consensus_kmeans(data, self.n_components, self.start_covariance, rng)
@@ -242,9 +242,9 @@ class DiagonalGaussianMixture(ConjugateModel):
         filled = np.where(seen, data, 0.0)
         sums = [member.T @ seen, member.T @ filled, member.T @ filled**2]
         total = yield self._statistics(member.sum(0), *sums).pack()
-        return self.posterior(total, None)
+        return self.from_statistics(total)
 
-    def local_step(self, shard: MixtureShard, q: Product) -> Learned:
+    def local_step(self, shard: MixtureShard, q: Product) -> Statistics:
         k, d = self.n_components, self.n_features
         count = np.zeros(k)
         seen, first, second = (np.zeros((k, d)) for _ in range(3))
@@ -259,7 +259,7 @@ class DiagonalGaussianMixture(ConjugateModel):
             seen[:, o] += sums[:, :1]
             first[:, o] += sums[:, 1 : 1 + n_seen]
             second[:, o] += sums[:, 1 + n_seen :]
-        return Learned(self._statistics(count, seen, first, second), bound)
+        return Statistics(self._statistics(count, seen, first, second), bound)
 
     def responsibilities(self, shard: MixtureShard, q: Product) -> tuple[FloatArray, FloatArray]:
         """q(z_n = k) of every row (n, K), and each row's part of the bound (n,)."""
@@ -285,7 +285,7 @@ class DiagonalGaussianMixture(ConjugateModel):
         o = group.observed
         constant = 0.5 * log_mean[:, o] - HALF_LOG_2PI - 0.5 * square[:, o, 0, 0]
         return np.column_stack(
-            [q["weights"].mean()[0] + constant.sum(1), linear[:, o, 0], -0.5 * scale[:, o]]
+            [q["weights"].expected.log + constant.sum(1), linear[:, o, 0], -0.5 * scale[:, o]]
         )
 
 

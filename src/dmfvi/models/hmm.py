@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from dmfvi.families import Dirichlet, Product
 from dmfvi.families.base import FloatArray
+from dmfvi.inference.model import ConjugateModel, Coroutine, Statistics
 from dmfvi.kernels.chains import ChainPosteriors, chain_posteriors
-from dmfvi.models.base import Agreement, ConjugateModel, Learned
 from dmfvi.models.emissions import Emission
 
 #: part of each row that the first transitions keep from the memberships of a start
@@ -55,7 +55,7 @@ class HiddenMarkov(ConjugateModel):
             emission=self.emission.prior(self.n_states),
         )
 
-    def start(self, shard: Sequences, rng: np.random.Generator) -> Agreement:
+    def start(self, shard: Sequences, rng: np.random.Generator) -> Coroutine:
         """Memberships, from the emission's own agreed start, and the moves between them."""
         member = yield from self.emission.memberships(shard.observations, self.n_states, rng)
         firsts = member[shard.starts[:-1]].sum(0)
@@ -68,9 +68,9 @@ class HiddenMarkov(ConjugateModel):
             emission=self.emission.statistics(shard.observations, member, None),
         )
         total = yield statistics.pack()
-        return self.posterior(total, None)
+        return self.from_statistics(total)
 
-    def local_step(self, shard: Sequences, q: Product) -> Learned:
+    def local_step(self, shard: Sequences, q: Product) -> Statistics:
         found = self.states(shard, q)
         firsts = found.states[shard.starts[:-1]].sum(0)
         statistics = Product(
@@ -78,7 +78,7 @@ class HiddenMarkov(ConjugateModel):
             transition=Dirichlet(found.pairs),
             emission=self.emission.statistics(shard.observations, found.states, q["emission"]),
         )
-        return Learned(statistics, float(found.log_sums.sum()))
+        return Statistics(statistics, float(found.log_sums.sum()))
 
     def states(self, shard: Sequences, q: Product) -> ChainPosteriors:
         """q(z) of every sequence."""
@@ -87,4 +87,4 @@ class HiddenMarkov(ConjugateModel):
     def scores(self, shard: Sequences, q: Product) -> tuple[FloatArray, FloatArray, FloatArray]:
         """E[log p(x_t | z_t)] (T, K), E[log pi] (K,), E[log A] (K, K)."""
         emission = self.emission.scores(shard.observations, q["emission"])
-        return emission, q["initial"].mean()[0], q["transition"].mean()[0]
+        return emission, q["initial"].expected.log, q["transition"].expected.log

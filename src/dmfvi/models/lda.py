@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from dmfvi.families import Dirichlet
 from dmfvi.families.base import FloatArray
+from dmfvi.inference.model import ConjugateModel, Statistics
 from dmfvi.kernels.documents import Counts, DocumentPosteriors, document_posteriors
-from dmfvi.models.base import ConjugateModel, Learned
 
 #: shape of the Gamma draws that begin the topics: 1 give or take a tenth
 START_SHAPE = 100.0
@@ -58,14 +57,16 @@ class Documents:
 class LatentDirichletAllocation(ConjugateModel):
     """Topics as Dirichlet posteriors over V terms."""
 
-    memoryless: ClassVar[bool] = False
-
     n_topics: int
     n_terms: int
     document_prior: FloatArray  # (K,): a
     topic_prior: float  # b
     tolerance: float = 1e-3  # of gamma, on average, within one local step
     max_steps: int = 100
+
+    @property
+    def memoryless(self) -> bool:
+        return False  # documents begin where they left off
 
     @cached_property
     def prior(self) -> Dirichlet:
@@ -76,10 +77,12 @@ class LatentDirichletAllocation(ConjugateModel):
         draws = rng.gamma(START_SHAPE, 1.0 / START_SHAPE, (self.n_topics, self.n_terms))
         return Dirichlet.from_parameters(draws)
 
-    def local_step(self, shard: Documents, q: Dirichlet) -> Learned:
+    def local_step(self, shard: Documents, q: Dirichlet) -> Statistics:
         found = self.documents(shard, q)
         shard.gamma, shard.visits = found.gamma, shard.visits + 1
-        return Learned(np.ascontiguousarray(found.statistics.T).ravel(), float(found.bound.sum()))
+        return Statistics(
+            np.ascontiguousarray(found.statistics.T).ravel(), float(found.bound.sum())
+        )
 
     def refreshed(self, shard: Documents) -> Documents:
         return Documents(shard.counts)
@@ -88,7 +91,7 @@ class LatentDirichletAllocation(ConjugateModel):
         """q(theta) of a shard's documents, from where it left off."""
         return document_posteriors(
             shard.counts,
-            np.exp(q.mean()[0]).T,
+            np.exp(q.expected.log).T,
             self.document_prior,
             shard.gamma,
             self.tolerance,

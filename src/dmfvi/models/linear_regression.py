@@ -14,7 +14,7 @@ import numpy as np
 from dmfvi.families import NormalGamma
 from dmfvi.families.base import FloatArray
 from dmfvi.families.normal import HALF_LOG_2PI
-from dmfvi.models.base import ConjugateModel, Learned
+from dmfvi.inference.model import ConjugateModel, Statistics
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class LinearRegression(ConjugateModel):
             np.zeros(p), np.diag(self.prior_precision), self.noise_shape, self.noise_rate
         )
 
-    def local_step(self, shard: RegressionShard, q: NormalGamma) -> Learned:
+    def local_step(self, shard: RegressionShard, q: NormalGamma) -> Statistics:
         x, y = shard.design, shard.target
         statistics = NormalGamma(x.T @ y, -0.5 * x.T @ x, 0.5 * len(y), -0.5 * y @ y)
         bound = float(q.inner(statistics.natural, q.mean())) - HALF_LOG_2PI * len(y)
-        return Learned(statistics, bound)
+        return Statistics(statistics, bound)

@@ -18,7 +18,7 @@ from scipy.special import expit
 
 from dmfvi.families import MultivariateNormal
 from dmfvi.families.base import FloatArray
-from dmfvi.models.base import ConjugateModel, Learned
+from dmfvi.inference.model import ConjugateModel, Statistics
 from dmfvi.models.linear_regression import RegressionShard
 
 #: nodes of the Gauss-Hermite rule for predictive probabilities
@@ -38,7 +38,7 @@ class LogisticRegression(ConjugateModel):
         precision = np.tile(np.diag(self.prior_precision), (self.n_outputs, 1, 1))
         return MultivariateNormal(np.zeros((self.n_outputs, p)), -0.5 * precision)
 
-    def local_step(self, shard: RegressionShard, q: MultivariateNormal) -> Learned:
+    def local_step(self, shard: RegressionShard, q: MultivariateNormal) -> Statistics:
         x, half = shard.design, shard.target - 0.5
         location, second = q.mean()
         linear, precision = half.T @ x, np.empty_like(second)
@@ -47,7 +47,7 @@ class LogisticRegression(ConjugateModel):
             c = np.sqrt(np.einsum("ni,ni->n", x @ second[k], x))
             precision[k] = (x * half_tanh_ratio(c)[:, None]).T @ x
             bound -= float(np.sum(0.5 * c + np.logaddexp(0.0, -c)))
-        return Learned(MultivariateNormal(linear, -0.5 * precision), bound)
+        return Statistics(MultivariateNormal(linear, -0.5 * precision), bound)
 
 
 def half_tanh_ratio(c: FloatArray) -> FloatArray:

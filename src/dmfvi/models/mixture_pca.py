@@ -10,7 +10,7 @@ columns and change of coordinates are those of ``BayesianPcaModel``. Per row and
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,16 +18,19 @@ import numpy as np
 from dmfvi._numeric import inverse, relative_norm
 from dmfvi.families import Dirichlet
 from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric, upper_triangle
+from dmfvi.inference.model import Broadcast, Coroutine, Model, Update
 from dmfvi.kernels.latent import latent_posteriors
-from dmfvi.models.base import Absorbed, Model
 from dmfvi.models.mixture_shard import normalise
 from dmfvi.models.pca import LOG_2PI, BayesianPcaModel
 from dmfvi.models.pca_belief import PcaBelief
+from dmfvi.models.pca_posterior import PcaPosterior
 from dmfvi.models.pca_statistics import PcaStatistics
 from dmfvi.models.starts import consensus_kmeans
 
 #: a component with fewer rows than this has switched off: its belief stays as it is
 SWITCHED_OFF = 1e-6
+#: sweeps before ARD may switch columns off
+WARM_UP_SWEEPS = 5
 #: least part of the average variance that a component's noise has at the start
 NOISE_FLOOR = 1e-3
 
@@ -47,6 +50,11 @@ class MixtureRows:
         mask = None if seen.all() else seen.astype(np.float64)
         return cls(np.where(seen, data, 0.0), mask, seen.sum(1).astype(np.float64))
 
+    @property
+    def data(self) -> FloatArray:
+        """The rows with NaN for missing entries."""
+        return self.filled if self.mask is None else np.where(self.mask > 0, self.filled, np.nan)
+
 
 @dataclass(frozen=True)
 class RowMoments:
@@ -65,8 +73,33 @@ class MixturePcaBelief:
     weights: Dirichlet
     components: tuple[PcaBelief, ...]
     divergence: float
-    swept: bool = False
-    objective: float = float("nan")
+
+
+@dataclass(frozen=True)
+class MixturePcaPosterior:
+    """q(pi), and q(W, mu, tau) of each cluster in the data's units."""
+
+    weights: Dirichlet
+    clusters: tuple[PcaPosterior, ...]
+    prior_weights: Dirichlet
+
+    def aligned_to(self, other: MixturePcaPosterior) -> MixturePcaPosterior:
+        """With the order and signs of columns that match ``other`` best."""
+        pairs = zip(self.clusters, other.clusters, strict=True)
+        return replace(self, clusters=tuple(mine.aligned_to(theirs) for mine, theirs in pairs))
+
+    def distance(self, other: MixturePcaPosterior) -> float:
+        """Largest relative difference of natural parameters over blocks and clusters.
+
+        A cluster that has no rows in either has nothing to compare but its weight.
+        """
+        mine, theirs = (p.weights.concentration_minus_one for p in (self, other))
+        worst = relative_norm(mine - theirs, theirs)
+        rows = theirs - self.prior_weights.concentration_minus_one
+        for a, b, count in zip(self.clusters, other.clusters, rows, strict=True):
+            if count > SWITCHED_OFF:
+                worst = max(worst, a.distance(b))
+        return worst
 
 
 @dataclass(frozen=True)
@@ -76,6 +109,7 @@ class MixtureOfPcaModel(Model):
     n_clusters: int
     component: BayesianPcaModel
     weight_concentration: float
+    start_covariance: FloatArray  # (D, D) of the standardised rows, for the start's centres
 
     @property
     def prior_weights(self) -> Dirichlet:
@@ -92,9 +126,9 @@ class MixtureOfPcaModel(Model):
         ]
         return np.append(np.concatenate(parts), log_sums.sum())
 
-    def absorb(self, total: FloatArray, own: FloatArray, belief: MixturePcaBelief) -> Absorbed:
+    def absorb(self, total: FloatArray, own: FloatArray, belief: MixturePcaBelief) -> Update:
         if not np.isfinite(total).all():
-            return Absorbed(belief, True)
+            return Update(belief, float("nan"), True)
         objective = float(total[-1]) - belief.divergence
         size = self.component.layout.size
         counts, made, limited = [], [], False
@@ -108,41 +142,41 @@ class MixtureOfPcaModel(Model):
             new = self.component.absorb(total[part], own[part], old)
             limited = limited or new.limited
             made.append(new.belief)
-        weights = Dirichlet(self.prior_weights.natural[0] + np.array(counts))
-        return Absorbed(self.belief(weights, tuple(made), objective), limited)
+        weights = Dirichlet(self.prior_weights.concentration_minus_one + np.array(counts))
+        return Update(self.belief(weights, tuple(made)), objective, limited)
 
     def change(self, new: MixturePcaBelief, old: MixturePcaBelief) -> float:
-        if not old.swept:
-            return np.inf
-        natural = new.weights.natural[0]
-        change = relative_norm(natural - old.weights.natural[0], natural)
+        natural = new.weights.concentration_minus_one
+        change = relative_norm(natural - old.weights.concentration_minus_one, natural)
         for a, b in zip(new.components, old.components, strict=True):
             if a is not b:
                 change = max(change, self.component.change(a, b))
         return change
 
-    def objective(self, belief: MixturePcaBelief) -> float:
-        return belief.objective
+    @property
+    def memoryless(self) -> bool:
+        return False  # a component without rows keeps its belief, which no sum of statistics says
+
+    def posterior(self, belief: MixturePcaBelief) -> MixturePcaPosterior:
+        clusters = tuple(self.component.posterior(b) for b in belief.components)
+        return MixturePcaPosterior(belief.weights, clusters, self.prior_weights)
+
+    def posteriors(self, beliefs: Sequence[MixturePcaBelief]) -> list[MixturePcaPosterior]:
+        """Columns in the same order and with the same signs at all nodes."""
+        first, *others = super().posteriors(beliefs)
+        return [first, *(p.aligned_to(first) for p in others)]
 
     # -- start ------------------------------------------------------------------------
 
-    def belief(
-        self,
-        weights: Dirichlet,
-        components: tuple[PcaBelief, ...],
-        objective: float = float("nan"),
-    ) -> MixturePcaBelief:
+    def belief(self, weights: Dirichlet, components: tuple[PcaBelief, ...]) -> MixturePcaBelief:
         """With what the bound loses to the global variables."""
         lost = float(weights.kl(self.prior_weights)) - sum(c.global_bound for c in components)
-        swept = bool(np.isfinite(objective))
-        return MixturePcaBelief(weights, components, lost, swept, objective)
+        return MixturePcaBelief(weights, components, lost)
 
-    def start_talk(
-        self, data: FloatArray, covariance: FloatArray, seed: int
-    ) -> Generator[FloatArray, FloatArray, FloatArray]:
-        """Agreed k-means, then counts, means and covariances of its clusters: packed, (K, 1 + D + D(D+1)/2)."""
-        rng = np.random.default_rng(seed)
-        clusters = yield from consensus_kmeans(data, self.n_clusters, covariance, rng)
+    def start(self, shard: MixtureRows, rng: np.random.Generator) -> Coroutine:
+        """Agreed k-means, then counts, means and covariances of its clusters: (K, 1 + D + D(D+1)/2) numbers."""
+        data = shard.data
+        clusters = yield from consensus_kmeans(data, self.n_clusters, self.start_covariance, rng)
         member = clusters.memberships(data)
         filled = np.where(np.isfinite(data), data, member @ clusters.centres)
         rows, columns = upper_triangle(data.shape[1])
@@ -153,9 +187,9 @@ class MixtureOfPcaModel(Model):
         total[:, 1:] /= np.maximum(total[:, :1], 1e-9)
         mean = total[:, 1 : 1 + data.shape[1]]
         total[:, 1 + data.shape[1] :] -= mean[:, rows] * mean[:, columns]
-        return total.ravel()
+        return self.begin((yield Broadcast(total.ravel())))
 
-    def begin(self, summary: FloatArray, held: int) -> MixturePcaBelief:
+    def begin(self, summary: FloatArray) -> MixturePcaBelief:
         """Probabilistic PCA of each cluster, from its agreed moments (Tipping & Bishop 1999)."""
         d, m = self.component.layout.n_features, self.component.n_latent
         clusters = summary.reshape(self.n_clusters, -1)
@@ -170,12 +204,14 @@ class MixtureOfPcaModel(Model):
             loadings = vectors[:, ::-1][:, :m] * strength
             largest = np.abs(loadings).argmax(0)
             loadings = loadings * np.where(loadings[largest, np.arange(m)] < 0, -1.0, 1.0)
-            begun = self.component.start(loadings, 1.0 / noise, held)
+            begun = self.component.begin(loadings, 1.0 / noise, WARM_UP_SWEEPS)
             mean = begun.mean.copy()
             mean[:, m] = cluster[1 : 1 + d]
             made.append(replace(begun, mean=mean))
         counts = np.maximum(clusters[:, 0], 0.0)
-        return self.belief(Dirichlet(self.prior_weights.natural[0] + counts), tuple(made))
+        return self.belief(
+            Dirichlet(self.prior_weights.concentration_minus_one + counts), tuple(made)
+        )
 
     # -- rows -------------------------------------------------------------------------
 
@@ -186,13 +222,13 @@ class MixtureOfPcaModel(Model):
         moments = [self._row_moments(shard, b) for b in belief.components]
         scores = np.stack(
             [
-                0.5 * shard.n_observed * (float(b.noise.mean()[0]) - LOG_2PI)
+                0.5 * shard.n_observed * (float(b.noise.expected.log) - LOG_2PI)
                 - 0.5 * b.noise_precision * m.residual
                 - m.divergence
                 for b, m in zip(belief.components, moments, strict=True)
             ]
         )
-        scores += belief.weights.mean()[0][:, None]
+        scores += belief.weights.expected.log[:, None]
         log_sums = normalise(scores) if scores.size else np.zeros(0)
         return moments, scores.T, log_sums
 
@@ -246,4 +282,4 @@ class MixtureOfPcaModel(Model):
             float(share.sum()),
             0.0,
         )
-        return statistics.in_coordinates(inverse(b.gauge))
+        return statistics.in_coordinates(inverse(b.coordinates))

@@ -4,12 +4,13 @@
     w~_d ~ N(prior_d, diag(alpha, theta)^-1)    tau, alpha_m, theta ~ Gamma or fixed
 
 W~ and tau are global, z local. alpha and theta follow from q(W~) alone. Each node works in its own
-coordinates of z (``PcaBelief.gauge``), which parameter expansion changes after every sweep;
+coordinates of z (``PcaBelief.coordinates``), which parameter expansion changes after every sweep;
 statistics leave the node in the shared ones, so that expansion needs no message and no leader.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -19,7 +20,7 @@ import numpy as np
 from dmfvi._numeric import inverse, relative_norm, symmetrize
 from dmfvi.families import Gamma
 from dmfvi.families.base import FloatArray, log_det, max_step_definite, max_step_positive
-from dmfvi.models.base import Absorbed, Model
+from dmfvi.inference.model import Coroutine, Model, Update
 from dmfvi.models.pca_belief import GammaPrior, PcaBelief, PcaPrior
 from dmfvi.models.pca_expansion import (
     ExpansionInput,
@@ -27,7 +28,9 @@ from dmfvi.models.pca_expansion import (
     located_change,
     rotating_change,
 )
+from dmfvi.models.pca_posterior import PcaPosterior
 from dmfvi.models.pca_shard import Shard, Weights
+from dmfvi.models.pca_start import WARM_UP_SWEEPS, SpectralStart, Units, agree_on_loadings
 from dmfvi.models.pca_statistics import Layout, PcaStatistics
 
 LOG_2PI = float(np.log(2 * np.pi))
@@ -39,22 +42,31 @@ HYPER_TOLERANCE = 1e-12
 STEP_FRACTIONS = (1.0, 0.5, 0.2, 0.05)
 #: part of the way to the domain's edge that a limited step goes
 EDGE_FRACTION = 0.9
-#: prior precision of every column, in standardised units, while hyper-parameters are held
-HELD_PRECISION = 1e-2
+#: prior precision of every column, in standardised units, during the warm-up
+WARM_UP_PRECISION = 1e-2
 #: shape of the Gamma that stands for a fixed precision
 FIXED_SHAPE = 1e15
 
 
 @dataclass(frozen=True)
 class BayesianPcaModel(Model):
-    """Bayesian PCA for standardised data; the estimator takes care of units."""
+    """Bayesian PCA for standardised data; posteriors are in the data's units."""
 
     layout: Layout
     n_latent: int
-    covariance: Literal["full", "diagonal"] = "full"
+    covariance: Literal["full", "diag"] = "full"
     noise: Literal["shared", "per_node"] = "shared"
     prior: PcaPrior = field(default_factory=PcaPrior)
     expansion: bool = True
+    init: Literal["spectral", "random"] = "spectral"
+    data_units: Units | None = (
+        None  # of the data that were standardised; None: the data are as they are
+    )
+
+    @property
+    def units(self) -> Units:
+        """What posteriors are translated back to."""
+        return self.data_units or Units(np.zeros(self.layout.n_features))
 
     @property
     def with_mean(self) -> bool:
@@ -63,10 +75,24 @@ class BayesianPcaModel(Model):
 
     # -- the contract -----------------------------------------------------------------
 
-    def start(self, loadings: FloatArray, noise_precision: float, held: int = 0) -> PcaBelief:
+    def start(self, shard: Shard, rng: np.random.Generator) -> Coroutine:
+        """Loadings from the agreed covariance, or random ones."""
+        d, m = self.layout.n_features, self.n_latent
+        found: SpectralStart = yield from agree_on_loadings(shard.spread, d, m, rng)
+        loadings, noise, warm_up = found.loadings, found.noise_precision, found.warm_up
+        if self.init == "random":
+            loadings, noise, warm_up = rng.standard_normal((d, m)), 1.0, WARM_UP_SWEEPS
+        location = self.prior.component_location
+        if location is not None:
+            # a prior that tells the columns apart: turn the start towards it (orthogonal Procrustes)
+            left, _, right = np.linalg.svd(loadings.T @ location)
+            loadings = loadings @ left @ right
+        return self.begin(loadings, noise, warm_up)
+
+    def begin(self, loadings: FloatArray, noise_precision: float, warm_up: int = 0) -> PcaBelief:
         """A belief concentrated at given loadings (D, M), zero mean and a noise level.
 
-        ``held`` sweeps pass before alpha and theta are learned: from a poor start ARD would switch
+        ``warm_up`` sweeps pass before alpha and theta are learned: from a poor start ARD would switch
         columns off before they have found their direction.
         """
         d, k = self.layout.n_features, self.layout.width
@@ -84,9 +110,9 @@ class BayesianPcaModel(Model):
             prior_precision,
             Gamma.from_parameters(np.ones(k), np.ones(k)),
             np.eye(k),
-            self.covariance == "diagonal",
+            self.covariance == "diag",
             self.n_latent,
-            held,
+            warm_up,
         )
         shapes, rates = self._hyper_posterior(belief)
         hyper = Gamma.from_parameters(shapes, rates)
@@ -104,7 +130,7 @@ class BayesianPcaModel(Model):
     def local_step(self, shard: Shard, belief: PcaBelief) -> FloatArray:
         weights = Weights(belief.mean, belief.covariance, belief.noise_precision, self.n_latent)
         moments = shard.moments(weights)
-        log_noise = float(belief.noise.mean()[0])
+        log_noise = float(belief.noise.expected.log)
         bound = (
             0.5 * moments.n_observed * (log_noise - LOG_2PI)
             - 0.5 * belief.noise_precision * moments.residual
@@ -114,17 +140,17 @@ class BayesianPcaModel(Model):
             bound -= self._noise_kl(belief.noise)
         statistics = moments.weighted(belief.noise_precision, bound)
         if self.expansion:
-            statistics = statistics.in_coordinates(inverse(belief.gauge))
-        packed = statistics.pack(self.layout)
-        return packed if belief.carried is None else packed + belief.carried
+            statistics = statistics.in_coordinates(inverse(belief.coordinates))
+        return statistics.pack(self.layout)
 
-    def absorb(self, total: FloatArray, own: FloatArray, belief: PcaBelief) -> Absorbed:
+    def absorb(self, total: FloatArray, own: FloatArray, belief: PcaBelief) -> Update:
         inside = self._inside_domain(total, belief)
         if inside is None:  # nothing usable yet: wait for more agreement
-            return Absorbed(belief, True)
+            return Update(belief, float("nan"), True)
+        objective = float(total[-1]) + belief.global_bound
         total, limited = inside
         shared = PcaStatistics.unpack(total, self.layout)
-        statistics = shared.in_coordinates(belief.gauge) if self.expansion else shared
+        statistics = shared.in_coordinates(belief.coordinates) if self.expansion else shared
         noise_source = statistics
         if self.noise == "per_node":
             noise_source = PcaStatistics.unpack(own, self.layout)
@@ -133,14 +159,14 @@ class BayesianPcaModel(Model):
             noise=self._noise_posterior(noise_source),
             total=total,
             own_noise=own[-4:-2],
-            objective=shared.bound + belief.global_bound,
         )
         try:
             new = self._from_statistics(new, statistics)
         except np.linalg.LinAlgError:  # proper on paper, singular in floating point
-            return Absorbed(belief, True)
-        new = replace(new, global_bound=self._global_bound(new), held=max(0, belief.held - 1))
-        return Absorbed(new, limited)
+            return Update(belief, objective, True)
+        left = max(0, belief.warm_up - 1)
+        new = replace(new, global_bound=self._global_bound(new), warm_up=left)
+        return Update(new, objective, limited)
 
     def _from_statistics(self, belief: PcaBelief, statistics: PcaStatistics) -> PcaBelief:
         """q(W~) and hyper-parameters, then the change of coordinates and both again."""
@@ -172,7 +198,7 @@ class BayesianPcaModel(Model):
         self, belief: PcaBelief, statistics: PcaStatistics, change: FloatArray, steps: int
     ) -> PcaBelief:
         """The belief after a change of coordinates."""
-        turned = replace(belief, gauge=change @ belief.gauge)
+        turned = replace(belief, coordinates=change @ belief.coordinates)
         return self._update_rows(turned, statistics.in_coordinates(change), steps)
 
     def _bound_given(
@@ -187,8 +213,6 @@ class BayesianPcaModel(Model):
 
     def change(self, new: PcaBelief, old: PcaBelief) -> float:
         """Largest relative change of a block: precision, mean times precision, noise."""
-        if old.total is None:
-            return np.inf
         if new.precision.shape != old.precision.shape:
             return np.inf
         linear, old_linear = _mean_times_precision(new), _mean_times_precision(old)
@@ -201,8 +225,31 @@ class BayesianPcaModel(Model):
         )
         return max(largest, abs(new.noise_precision / old.noise_precision - 1.0))
 
-    def objective(self, belief: PcaBelief) -> float:
-        return belief.objective
+    def posterior(self, belief: PcaBelief) -> PcaPosterior:
+        # a prior that tells the columns apart keeps their order and signs
+        return PcaPosterior.of(belief, self.units, self.prior.component_location is None)
+
+    def posteriors(self, beliefs: Sequence[PcaBelief]) -> list[PcaPosterior]:
+        made = super().posteriors(beliefs)
+        if self.prior.component_location is not None:
+            return made
+        return [made[0], *(p.aligned_to(made[0]) for p in made[1:])]
+
+    @property
+    def memoryless(self) -> bool:
+        return self.noise == "shared"  # a node's own noise is not part of the sum
+
+    def extrapolates(self, belief: PcaBelief) -> bool:
+        return not belief.warm_up
+
+    def blocks(self, total: FloatArray) -> Sequence[slice]:
+        return self.layout.blocks
+
+    def implied_total(self, belief: PcaBelief) -> FloatArray | None:
+        return belief.total
+
+    def is_usable(self, belief: PcaBelief) -> bool:
+        return bool(np.isfinite(belief.global_bound)) and bool(np.all(belief.hyper.in_domain()))
 
     # -- conjugate updates ------------------------------------------------------------
 
@@ -227,14 +274,14 @@ class BayesianPcaModel(Model):
             linear = statistics.linear + (0.0 if location is None else precisions * location)
             mean = linear @ full if full.ndim == 2 else np.einsum("dij,dj->di", full, linear)
             covariance = full
-            if self.covariance == "diagonal":
+            if self.covariance == "diag":
                 covariance = np.zeros_like(full)
                 covariance[..., diagonal, diagonal] = 1.0 / precision[..., diagonal, diagonal]
             new = replace(belief, mean=mean, precision=precision, covariance=covariance)
             shapes, rates = self._hyper_posterior(new)
-            if belief.held:  # any q(alpha) gives a bound; this one lets every column live
+            if belief.warm_up:  # any q(alpha) gives a bound; this one lets every column live
                 learned = self._hyper_prior[0] > 0
-                rates = np.where(learned, shapes / HELD_PRECISION, rates)
+                rates = np.where(learned, shapes / WARM_UP_PRECISION, rates)
             updated = shapes / rates
             settled = np.max(np.abs(updated - precisions) / updated) < HYPER_TOLERANCE
             precisions = updated
@@ -360,7 +407,7 @@ class BayesianPcaModel(Model):
 
     def _with_prior(self, statistics: PcaStatistics, belief: PcaBelief) -> FloatArray:
         """Precisions in shared coordinates, prior included."""
-        back = inverse(belief.gauge)
+        back = inverse(belief.coordinates)
         return statistics.rows + back @ np.diag(belief.prior_precision) @ back.T
 
     def _proper(self, total: FloatArray, belief: PcaBelief) -> bool:
@@ -387,13 +434,13 @@ class BayesianPcaModel(Model):
         d, k = belief.mean.shape
         energies = self._energies(belief)
         bound = 0.5 * d * k  # entropy and prior both carry log 2 pi: it cancels
-        if self.covariance == "diagonal":
+        if self.covariance == "diag":
             spread = np.log(np.diagonal(belief.covariance, axis1=-2, axis2=-1)).sum(-1)
         else:
             spread = -log_det(belief.precision)
         bound += 0.5 * float(np.sum(np.broadcast_to(spread, (d,))))
         learned, shapes, rates = self._hyper_prior
-        log_precision = belief.hyper.mean()[0]
+        log_precision = belief.hyper.expected.log
         bound += float(np.sum(0.5 * d * log_precision - 0.5 * belief.prior_precision * energies))
         divergence = belief.hyper.kl(Gamma.from_parameters(shapes, rates))
         bound -= float(divergence[learned > 0].sum())

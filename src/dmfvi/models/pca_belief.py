@@ -90,20 +90,18 @@ class PcaBelief:
     noise: Gamma  # scalar; a fixed precision is a Gamma of huge shape
     prior_precision: FloatArray  # (K,): E[alpha_1..M], E[theta]
     hyper: Gamma  # (K,): q(alpha), q(theta); a fixed precision is a Gamma of huge shape
-    gauge: FloatArray  # (K, K): own coordinates z~' = gauge z~ of the shared ones
+    coordinates: FloatArray  # (K, K): local z~' = coordinates z~ of the shared ones
     factorised: bool
     n_latent: int
-    held: int = 0  # sweeps for which the hyper-parameters still stay vague
+    warm_up: int = 0  # sweeps for which the hyper-parameters still stay vague
     total: FloatArray | None = None  # the statistics it was made from
     own_noise: FloatArray | None = None  # this node's own (n_obs/2, residual/2)
-    carried: FloatArray | None = None  # this node's share of what earlier batches said
-    objective: float = float("nan")
     global_bound: float = float("nan")
 
     @property
     def noise_precision(self) -> float:
         """E[tau]."""
-        return float(self.noise.mean()[1])
+        return float(self.noise.expected.value)
 
     @property
     def loadings(self) -> FloatArray:

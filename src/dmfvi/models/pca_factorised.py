@@ -16,7 +16,7 @@ import numpy as np
 
 from dmfvi.families import Gamma
 from dmfvi.families.base import FloatArray
-from dmfvi.models.base import Absorbed
+from dmfvi.inference.model import Update
 from dmfvi.models.pca import BayesianPcaModel
 from dmfvi.models.pca_belief import PcaBelief
 from dmfvi.models.pca_shard import Shard
@@ -30,9 +30,18 @@ class FactorisedPcaModel(BayesianPcaModel):
     prior_share: float = 1.0
 
     @property
+    def memoryless(self) -> bool:
+        return False  # coordinates are updated one by one, given the belief's means
+
+    @property
     def n_scalars(self) -> int:
         """Number of scalar Gaussians, D K."""
         return self.layout.n_features * self.layout.width
+
+    def gaussian_scalars(self, belief: PcaBelief) -> tuple[int, float]:
+        # a coordinate's posterior variance is about 1 / (tau x samples that observe it)
+        observers = self.units.n_observed / self.layout.n_features
+        return self.n_scalars, 3.0 * float((belief.noise_precision * observers) ** -0.5)
 
     def local_step(self, shard: Shard, belief: PcaBelief) -> FloatArray:
         s = PcaStatistics.unpack(super().local_step(shard, belief), self.layout)
@@ -46,14 +55,14 @@ class FactorisedPcaModel(BayesianPcaModel):
         tail = [s.half_count, s.half_residual, s.n_samples, s.bound]
         return np.concatenate([(diagonal + share).ravel(), linear.ravel(), tail])
 
-    def absorb(self, total: FloatArray, own: FloatArray, belief: PcaBelief) -> Absorbed:
+    def absorb(self, total: FloatArray, own: FloatArray, belief: PcaBelief) -> Update:
         d, k = belief.mean.shape
         n = self.n_scalars
         a, b = total[:n].reshape(d, k), total[n : 2 * n].reshape(d, k)
         source = own if self.noise == "per_node" else total
         half_count, half_residual = source[2 * n : 2 * n + 2]
         if not (a > 0).all() or half_residual <= 0 or half_count <= 0:
-            return Absorbed(belief, True)
+            return Update(belief, float("nan"), True)
         precision = np.zeros((d, k, k))
         precision[:, np.arange(k), np.arange(k)] = a
         covariance = np.zeros((d, k, k))
@@ -68,9 +77,9 @@ class FactorisedPcaModel(BayesianPcaModel):
             covariance=covariance,
             noise=self._noise_posterior(noise_source),
             total=total,
-            objective=float(total[-1]) + belief.global_bound,
         )
         shapes, rates = self._hyper_posterior(new)
         hyper = Gamma.from_parameters(shapes, rates)
         new = replace(new, hyper=hyper, prior_precision=shapes / rates)
-        return Absorbed(replace(new, global_bound=self._global_bound(new)), False)
+        objective = float(total[-1]) + belief.global_bound
+        return Update(replace(new, global_bound=self._global_bound(new)), objective)

@@ -147,8 +147,11 @@ class PcaPosterior:
     def distance(self, other: PcaPosterior) -> float:
         """Largest relative difference of natural parameters, block by block, up to column order and sign.
 
-        Means near zero are measured against their posterior deviation.
+        Means near zero are measured against their posterior deviation. Point estimates are compared as they are.
         """
+        if not other.covariance.any():
+            gap = relative_norm(self.aligned_to(other).mean - other.mean, other.mean)
+            return max(gap, abs(self.noise_precision / other.noise_precision - 1.0))
         mine, theirs = self.aligned_to(other).family(), other.family()
         linear, half_precision = theirs["rows"].natural
         diagonal = (

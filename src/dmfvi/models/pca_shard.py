@@ -16,6 +16,7 @@ import numpy as np
 from dmfvi._numeric import inverse
 from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric, upper_triangle
 from dmfvi.kernels.latent import LatentPosteriors, latent_posteriors
+from dmfvi.models.pca_start import spread_of
 from dmfvi.models.pca_statistics import PcaStatistics
 
 #: compress a complete shard once it has this many times more samples than features
@@ -82,6 +83,11 @@ class CompleteShard:
             return cls(np.ascontiguousarray(factor[:, :d]), factor[:, d].copy(), n)
         return cls(factor, np.zeros(len(factor)), n)
 
+    def spread(self, basis: FloatArray) -> FloatArray:
+        """Sums for a spectral start; the triangular factor has the second moments of the rows."""
+        n_observed = float(self.n_samples * self.rows.shape[1])
+        return spread_of(self.rows, n_observed, float(self.n_samples), basis)
+
     def moments(self, w: Weights) -> LocalMoments:
         """Expected sums under the new q(Z)."""
         m, n, d = w.n_latent, self.n_samples, self.rows.shape[1]
@@ -124,6 +130,10 @@ class MaskedShard:
         """From data with NaN for missing entries."""
         mask = np.isfinite(data)
         return cls(np.where(mask, data, 0.0), mask.astype(np.float64), int(mask.sum()))
+
+    def spread(self, basis: FloatArray) -> FloatArray:
+        """Sums for a spectral start."""
+        return spread_of(self.filled, float(self.n_observed), float(len(self.filled)), basis)
 
     def posterior(self, w: Weights) -> LatentPosteriors:
         """q(z_n) for every sample, covariances packed."""

@@ -1,25 +1,29 @@
-"""A shared start for Bayesian PCA, from agreed sums only.
+"""Units and a shared start for Bayesian PCA, from agreed sums only.
 
-Three sums over the nodes (counts and means; variances and X'XO for a shared seeded random O; X'XQ for the
-orthonormal basis Q that the former gives) yield the units, the loadings and the noise level.
-The two products are subspace iterations; the last one is read as a Nystrom approximation of
-the covariance (Halko, Martinsson & Tropp 2011).
+Two small sums give the units (counts and means; squares). Two more, X'XO for a shared seeded random O and X'XQ for the
+orthonormal basis Q that the former gives, are subspace iterations; the last one is read as a Nystrom approximation of
+the covariance (Halko, Martinsson & Tropp 2011) and yields the loadings and the noise level.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray
+from dmfvi._numeric import FloatArray
+from dmfvi.inference.model import Broadcast, Coroutine, Sum
 
 #: columns of the random test matrix beyond the components wanted
 OVERSAMPLING = 5
 #: noise variance is at least this part of the average variance at the start
 NOISE_FLOOR = 1e-6
-#: numbers before the shift in a packed start
-HEAD = 4
+#: accuracy of the sum that only improves the start
+BASIS_ACCURACY = 1e-3
+#: sweeps from a random start before hyper-parameters are learned; fewer from a spectral one, in
+#: proportion to what is missing, since entries that are not there weaken its columns
+WARM_UP_SWEEPS = 15
 
 
 @dataclass(frozen=True)
@@ -27,59 +31,78 @@ class Units:
     """x' = (x - shift) / scale, the same at all nodes."""
 
     shift: FloatArray
-    scale: float
-    complete: bool
+    scale: float = 1.0
+    complete: bool = True
+    n_observed: float = 0.0  # entries at all nodes
+
+    @property
+    def log_volume(self) -> float:
+        """What a log density of the data has over that of standardised data."""
+        return -self.n_observed * float(np.log(self.scale))
 
     def apply(self, data: FloatArray) -> FloatArray:
         """Standardise."""
         return (data - self.shift) / self.scale
 
 
-@dataclass(frozen=True)
-class PcaStart:
-    """What all nodes begin with: units, loadings (D, M) in those units, noise precision, part missing."""
+def agree_on_scale(data: FloatArray, with_mean: bool) -> Coroutine:
+    """The mean of each feature (zero without a mean) and one scale for all: two sums. Returns ``Units``."""
+    seen = np.isfinite(data)
+    d = data.shape[1]
+    total = yield np.concatenate([[len(data)], np.where(seen, data, 0.0).sum(0), seen.sum(0)])
+    counts = np.round(total[1 + d :])
+    unseen = np.flatnonzero(counts < 0.5)
+    if len(unseen):  # where each process has one node, only the sum knows
+        raise ValueError(f"nobody has observed feature {unseen[0]}: drop it at every node")
+    shift = total[1 : 1 + d] / counts if with_mean else np.zeros(d)
+    n_observed = float(counts.sum())
+    squares = (yield np.array([np.sum(np.where(seen, data - shift, 0.0) ** 2)]))[0]
+    scale = float(np.sqrt(squares / n_observed)) if squares > 0 else 1.0  # constant data: any unit
+    agreed = yield Broadcast(np.append(shift, scale))
+    complete = bool((counts == round(float(total[0]))).all())
+    return Units(agreed[:-1], float(agreed[-1]), complete, n_observed)
 
-    units: Units
+
+@dataclass(frozen=True)
+class SpectralStart:
+    """Loadings (D, M), noise precision, and the part of the entries that is missing."""
+
     loadings: FloatArray
     noise_precision: float
     missing: float
 
-    def pack(self) -> FloatArray:
-        """One flat vector, to be handed round."""
-        head = [self.units.scale, float(self.units.complete), self.noise_precision, self.missing]
-        return np.concatenate([head, self.units.shift, self.loadings.ravel()])
-
-    @classmethod
-    def unpack(cls, vector: FloatArray, n_features: int) -> PcaStart:
-        """Inverse of ``pack``."""
-        scale, complete, noise, missing = vector[:HEAD]
-        shift = vector[HEAD : HEAD + n_features]
-        loadings = vector[HEAD + n_features :].reshape(n_features, -1)
-        return cls(
-            Units(shift, float(scale), complete > 0.5), loadings, float(noise), float(missing)
-        )
+    @property
+    def warm_up(self) -> int:
+        """Sweeps before hyper-parameters are learned."""
+        return round(WARM_UP_SWEEPS * self.missing)
 
 
-def count_vector(data: FloatArray) -> FloatArray:
-    """[n, sum of x_d, observations of d] of one shard."""
-    observed = np.isfinite(data)
-    return np.concatenate([[len(data)], np.where(observed, data, 0.0).sum(0), observed.sum(0)])
+#: [sum of squares, number of observations, number of rows, X'(X basis)] of one shard, zero where missing
+Spread = Callable[[FloatArray], FloatArray]
 
 
-def read_counts(total: FloatArray, with_mean: bool) -> tuple[FloatArray, bool]:
-    """The mean of each feature (zero without a mean), and whether nothing is missing anywhere."""
-    d = (len(total) - 1) // 2
-    counts = total[1 + d :]
-    mean = total[1 : 1 + d] / counts if with_mean else np.zeros(d)
-    return mean, bool(np.all(np.abs(counts - total[0]) < 0.5))
-
-
-def spread_vector(data: FloatArray, mean: FloatArray, basis: FloatArray) -> FloatArray:
-    """[sum of squares, number of observations, X'(X basis)] of one shard, centred, zero where missing."""
-    filled = np.where(np.isfinite(data), data - mean, 0.0)
+def spread_of(
+    filled: FloatArray, n_observed: float, n_rows: float, basis: FloatArray
+) -> FloatArray:
+    """``Spread`` of rows that are zero where missing."""
     product = filled.T @ (filled @ basis)
-    head = [np.vdot(filled, filled), np.isfinite(data).sum()]
-    return np.concatenate([head, product.ravel()])
+    return np.concatenate([[np.vdot(filled, filled), n_observed, n_rows], product.ravel()])
+
+
+def agree_on_loadings(
+    spread: Spread, n_features: int, n_latent: int, rng: np.random.Generator
+) -> Coroutine:
+    """A start from the agreed covariance of standardised rows. Returns ``SpectralStart``."""
+    basis = random_basis(n_features, n_latent, rng)
+    first = yield spread(basis)
+    basis = read_basis(first, basis)
+    second = yield Sum(spread(basis), BASIS_ACCURACY)
+    # sizes come from the accurate sum, loadings from the refined basis
+    made = read_start(np.concatenate([first[:3], second[3:]]), basis, n_latent)
+    head = [made.noise_precision, made.missing]
+    agreed = yield Broadcast(np.concatenate([head, made.loadings.ravel()]))
+    loadings = agreed[2:].reshape(n_features, n_latent)
+    return SpectralStart(loadings, float(agreed[0]), float(agreed[1]))
 
 
 def random_basis(n_features: int, n_latent: int, rng: np.random.Generator) -> FloatArray:
@@ -90,38 +113,24 @@ def random_basis(n_features: int, n_latent: int, rng: np.random.Generator) -> Fl
 
 def read_basis(total: FloatArray, basis: FloatArray) -> FloatArray:
     """Orthonormal basis of X'X basis; signs fixed, so that nodes that nearly agree nearly agree here."""
-    q, r = np.linalg.qr(total[2:].reshape(basis.shape))
+    q, r = np.linalg.qr(total[3:].reshape(basis.shape))
     return q * np.where(np.diag(r) < 0, -1.0, 1.0)
 
 
-def read_start(
-    total: FloatArray,
-    basis: FloatArray,
-    mean: FloatArray,
-    n_samples: float,
-    n_latent: int,
-    complete: bool,
-) -> PcaStart:
+def read_start(total: FloatArray, basis: FloatArray, n_latent: int) -> SpectralStart:
     """Loadings and noise from a Nystrom approximation C ~ Y (O'Y)^-1 Y' of the covariance."""
-    squares, n_observed = total[:2]
-    d = len(mean)
-    variance = squares / n_observed
-    if not variance > 0:
-        variance = 1.0  # constant data: any unit will do
-    product = total[2:].reshape(basis.shape) / n_samples
+    squares, n_observed, n_rows = (float(v) for v in total[:3])
+    d = len(basis)
+    variance = squares / n_observed if squares > 0 else 1.0
+    product = total[3:].reshape(basis.shape) / n_rows
     core = basis.T @ product
     nugget = 1e-12 * np.trace(core) / len(core) + np.finfo(float).tiny
     factor = np.linalg.cholesky(0.5 * (core + core.T) + nugget * np.eye(len(core)))
     left, values, _ = np.linalg.svd(np.linalg.solve(factor, product.T).T, full_matrices=False)
     strengths = values[:n_latent] ** 2
-    noise = (variance * d * n_observed / (n_samples * d) - strengths.sum()) / max(d - n_latent, 1)
+    noise = (variance * n_observed / n_rows - strengths.sum()) / max(d - n_latent, 1)
     noise = max(noise, NOISE_FLOOR * variance)
     columns = left[:, :n_latent] * np.sqrt(np.maximum(strengths - noise, NOISE_FLOOR * variance))
     loadings = np.zeros((d, n_latent))
-    loadings[:, : columns.shape[1]] = columns / np.sqrt(variance)
-    return PcaStart(
-        Units(mean, float(np.sqrt(variance)), complete),
-        loadings,
-        float(variance / noise),
-        max(0.0, 1.0 - float(n_observed / (n_samples * d))),
-    )
+    loadings[:, : columns.shape[1]] = columns
+    return SpectralStart(loadings, 1.0 / noise, max(0.0, 1.0 - n_observed / (n_rows * d)))

@@ -36,6 +36,19 @@ class Layout:
         return self.width * (self.width + 1) // 2
 
     @property
+    def blocks(self) -> list[slice]:
+        """Rows, linear, latent and the squared residual: what extrapolation weighs."""
+        rows = self.triangle * (1 if self.shared_rows else self.n_features)
+        linear = rows + self.n_features * self.width
+        latent = linear + self.triangle
+        return [
+            slice(0, rows),
+            slice(rows, linear),
+            slice(linear, latent),
+            slice(latent + 1, latent + 2),
+        ]
+
+    @property
     def size(self) -> int:
         """Length of the packed vector."""
         rows = 1 if self.shared_rows else self.n_features
@@ -91,11 +104,11 @@ class PcaStatistics:
             float(bound),
         )
 
-    def in_coordinates(self, gauge: FloatArray) -> PcaStatistics:
-        """The same statistics for z~' = gauge z~: Lambda -> G Lambda G', h -> G h."""
+    def in_coordinates(self, change: FloatArray) -> PcaStatistics:
+        """The same statistics for z~' = G z~: Lambda -> G Lambda G', h -> G h."""
         return replace(
             self,
-            rows=gauge @ self.rows @ gauge.T,
-            linear=self.linear @ gauge.T,
-            latent=gauge @ self.latent @ gauge.T,
+            rows=change @ self.rows @ change.T,
+            linear=self.linear @ change.T,
+            latent=change @ self.latent @ change.T,
         )

@@ -16,19 +16,20 @@ from dmfvi.models.pca_statistics import Layout, PcaStatistics
 NOISE_BLOCK = slice(-4, -2)
 
 
-def carry(model: BayesianPcaModel, belief: PcaBelief, parts: int, forgetting: float) -> PcaBelief:
-    """A belief to start the next batch from, holding this node's share of all that was learned.
+def share_of(
+    model: BayesianPcaModel, belief: PcaBelief, parts: int, forgetting: float
+) -> FloatArray:
+    """This node's share of all that was learned, to be added to its next statistics.
 
-    The posterior's natural parameters are prior + statistics; a share of f x statistics, added to
-    every node's next statistics, makes f x posterior + (1 - f) x prior the next prior.
+    The posterior's natural parameters are prior + statistics; shares that add up to f x statistics make
+    f x posterior + (1 - f) x prior the next prior.
     """
     if belief.total is None:
-        return belief
+        return np.zeros(model.layout.size)
     share = forgetting * belief.total / parts
     if model.noise == "per_node" and belief.own_noise is not None:
-        share = share.copy()
         share[NOISE_BLOCK] = forgetting * belief.own_noise
-    return replace(belief, carried=share)
+    return np.asarray(share)
 
 
 def widen(

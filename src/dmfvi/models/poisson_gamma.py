@@ -12,7 +12,7 @@ from scipy.special import gammaln
 
 from dmfvi.families import Gamma
 from dmfvi.families.base import FloatArray
-from dmfvi.models.base import ConjugateModel, Learned
+from dmfvi.inference.model import ConjugateModel, Statistics
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class PoissonGamma(ConjugateModel):
         every = np.ones(self.n_features)
         return Gamma.from_parameters(self.shape * every, self.rate * every)
 
-    def local_step(self, shard: FloatArray, q: Gamma) -> Learned:
+    def local_step(self, shard: FloatArray, q: Gamma) -> Statistics:
         seen = np.isfinite(shard)
         counts = np.where(seen, shard, 0.0)
         log_rate, rate = q.mean()  # E[log rate], E[rate]
         statistics = Gamma(counts.sum(0), -seen.sum(0))  # added to (shape - 1, -rate)
         bound = counts.sum(0) @ log_rate - seen.sum(0) @ rate - gammaln(counts + 1.0).sum()
-        return Learned(statistics, float(bound))
+        return Statistics(statistics, float(bound))

@@ -12,23 +12,25 @@ for node i with |B| neighbours, dual (L, g, b) and penalty eta, sums over the ob
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from dmfvi._numeric import relative_norm
 from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric
-from dmfvi.models.base import Absorbed, Model
+from dmfvi.inference.model import Coroutine, Model, Update
+from dmfvi.models.pca_posterior import PcaPosterior
 from dmfvi.models.pca_shard import Shard, Weights
+from dmfvi.models.pca_start import Units, agree_on_loadings
 
 
 class PpcaBelief(NamedTuple):
-    """A point estimate: W~ (D, K) and the noise precision; and the log-likelihood it was found from."""
+    """A point estimate: W~ (D, K) and the noise precision."""
 
     mean: FloatArray
     noise_precision: float
-    objective: float = float("nan")
 
     def pack(self) -> FloatArray:
         """One flat vector, the noise precision last."""
@@ -46,11 +48,19 @@ class PpcaSums(NamedTuple):
 
 @dataclass(frozen=True)
 class PpcaModel(Model):
-    """Maximum likelihood PPCA; statistics are plain sums, weighted by the node's own precision."""
+    """Maximum likelihood PPCA by EM on sums over all nodes' samples."""
 
     n_features: int
     n_latent: int
     width: int
+    units: Units
+
+    def start(self, shard: Shard, rng: np.random.Generator) -> Coroutine:
+        """Loadings from the agreed covariance."""
+        found = yield from agree_on_loadings(shard.spread, self.n_features, self.n_latent, rng)
+        mean = np.zeros((self.n_features, self.width))
+        mean[:, : self.n_latent] = found.loadings
+        return PpcaBelief(mean, found.noise_precision)
 
     def unpack(self, vector: FloatArray) -> PpcaBelief:
         """Inverse of ``PpcaBelief.pack``."""
@@ -76,16 +86,28 @@ class PpcaModel(Model):
         n_observed, residual, _ = statistics[-3:]
         return PpcaSums(rows, linear, float(n_observed), float(residual))
 
-    def absorb(self, total: FloatArray, own: FloatArray, belief: PpcaBelief) -> Absorbed:
-        """``total`` is the agreed parameter vector; ``own`` this node's statistics."""
-        new = self.unpack(total)
-        return Absorbed(new._replace(objective=float(own[-1])), False)
+    def absorb(self, total: FloatArray, own: FloatArray, belief: PpcaBelief) -> Update:
+        """The M-step of all nodes together."""
+        none = np.zeros(self.n_features * self.width + 1)
+        if not np.isfinite(total).all():
+            return Update(belief, float("nan"), True)
+        return Update(
+            self.unpack(self.solve(total, belief.pack(), none, none, none, 0)), float(total[-1])
+        )
 
     def change(self, new: PpcaBelief, old: PpcaBelief) -> float:
         return relative_norm(new.pack() - old.pack(), new.pack())
 
-    def objective(self, belief: PpcaBelief) -> float:
-        return belief.objective
+    def posterior(self, belief: PpcaBelief) -> PcaPosterior:
+        return PcaPosterior.point(belief.mean, belief.noise_precision, self.n_latent, self.units)
+
+    def posteriors(self, beliefs: Sequence[PpcaBelief]) -> list[PcaPosterior]:
+        first, *others = super().posteriors(beliefs)
+        return [first, *(p.aligned_to(first) for p in others)]
+
+    @property
+    def memoryless(self) -> bool:
+        return False  # the textbook's plain iteration, for comparison
 
     def solve(
         self,
@@ -125,3 +147,29 @@ class PpcaModel(Model):
         else:
             precision = s.n_observed / max(s.residual, np.finfo(float).tiny)
         return np.append(mean.ravel(), precision)
+
+
+@dataclass(frozen=True)
+class DistributedPpcaModel(PpcaModel):
+    """D-PPCA: nodes agree on parameters, each from its own statistics (the rule "parameter-admm")."""
+
+    n_nodes: int = 1
+
+    def absorb(self, total: FloatArray, own: FloatArray, belief: PpcaBelief) -> Update:
+        """``total`` is the node's parameter vector; no node knows the others' likelihood."""
+        return Update(self.unpack(total), float("nan"))
+
+    def eta(self, penalty: float | Literal["auto"], belief: PpcaBelief) -> FloatArray:
+        """Penalty per coordinate, in standardised units (x = scale x'), the noise precision last.
+
+        "auto" weighs each parameter by the curvature of a node's likelihood.
+        """
+        eta = np.empty(self.n_features * self.width + 1)
+        if penalty == "auto":
+            precision, share = belief.noise_precision, self.units.n_observed / self.n_nodes
+            eta[:-1] = precision * share / self.n_features
+            eta[-1] = 0.5 * share / precision**2
+        else:
+            eta[:-1] = penalty * self.units.scale**2
+            eta[-1] = penalty / self.units.scale**4
+        return eta

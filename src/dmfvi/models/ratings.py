@@ -11,6 +11,7 @@ a change z -> R z is taken up by S_U and S_I at once, which is what parameter ex
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -18,10 +19,12 @@ from scipy.special import digamma, polygamma
 
 from dmfvi._numeric import FloatArray, relative_norm
 from dmfvi.families.base import unpack_symmetric
+from dmfvi.inference.model import Model, Update
 from dmfvi.kernels.ratings import RecordLayout, RowPosteriors, records_of, solve_items
-from dmfvi.models.base import Absorbed, Model
 from dmfvi.models.ratings_belief import PriorKnowledge, RatingBelief, SidePrior
+from dmfvi.models.ratings_posterior import RatingPosterior
 from dmfvi.models.ratings_shard import RatingShard
+from dmfvi.models.ratings_start import ChoiceBasis, RatingUnits, item_features, start_factors
 from dmfvi.models.ratings_statistics import RatingStatistics
 
 #: alternations of q(z, b) and q(g) of a user within a sweep
@@ -47,9 +50,8 @@ class RatingModel(Model):
     """Ratings in units of their deviation; the estimator takes care of units."""
 
     n_factors: int
-    item_features: FloatArray  # (D, F_I); the first is one
-    item_counts: FloatArray  # (D,) ratings of each item over all nodes
-    n_user_features: int
+    units: RatingUnits
+    choice: ChoiceBasis
     noise: Literal["user", "shared"] = "user"
     user_bias: bool = True
     item_bias: bool = True
@@ -64,9 +66,32 @@ class RatingModel(Model):
         """Alternations for a user's noise, none if it is shared."""
         return NOISE_STEPS if self.noise == "user" else 0
 
+    @property
+    def item_counts(self) -> FloatArray:
+        """Ratings of each item over all nodes, (D,)."""
+        return self.units.item_counts
+
+    @cached_property
+    def item_features(self) -> FloatArray:
+        """What the items' prior means depend on, (D, F); the first is one."""
+        return item_features(self.units, self.choice)
+
+    @property
+    def n_user_features(self) -> int:
+        """F of users."""
+        return 2 + len(self.choice.strengths)
+
+    @property
+    def memoryless(self) -> bool:
+        return False  # the hierarchy above users and items is learned by coordinate steps
+
     # -- the contract -----------------------------------------------------------------
 
-    def start(self, factors: FloatArray) -> RatingBelief:
+    def start(self, shard: RatingShard, rng: np.random.Generator) -> RatingBelief:
+        """Random factors, with a share of who tends to rate what."""
+        return self.begin(start_factors(self.choice, self.n_factors, rng))
+
+    def begin(self, factors: FloatArray) -> RatingBelief:
         """A belief near given item factors (D, M) of about unit variance."""
         k = self.layout.width
         mean = np.zeros((len(factors), k))
@@ -108,12 +133,13 @@ class RatingModel(Model):
             users.bound,
         ).pack()
 
-    def absorb(self, total: FloatArray, own: FloatArray, belief: RatingBelief) -> Absorbed:
+    def absorb(self, total: FloatArray, own: FloatArray, belief: RatingBelief) -> Update:
         s = RatingStatistics.unpack(
             total, self.layout, len(self.item_features), self.n_user_features
         )
         if not (s.n_users > 0 and s.residual > 0 and s.weight > 0):
-            return Absorbed(belief, True)
+            return Update(belief, float("nan"), True)
+        objective = s.bound + belief.global_bound
         user_prior = self._user_knowledge.learn(
             belief.user_prior, s.second, s.cross, s.gram, s.n_users
         )
@@ -127,7 +153,6 @@ class RatingModel(Model):
             noise_rate=rate,
             user_mean=user_mean,
             user_covariance=s.second / s.n_users - np.outer(user_mean, user_mean),
-            objective=s.bound + belief.global_bound,
             sweeps=belief.sweeps + 1,
         )
         item_prior = belief.item_prior
@@ -139,7 +164,7 @@ class RatingModel(Model):
                 self.layout,
             )
             if not (np.isfinite(q.log_precision).all() and np.isfinite(q.mean).all()):
-                return Absorbed(belief, True)  # not proper yet: wait for more agreement
+                return Update(belief, objective, True)  # not proper yet: wait for more agreement
             item_prior = self._learn_items(q, item_prior)
         new = replace(
             new,
@@ -149,20 +174,18 @@ class RatingModel(Model):
             item_prior=item_prior,
             global_bound=self._global_bound(q, item_prior, user_prior),
         )
-        return Absorbed(new, False)
+        return Update(new, objective)
 
     def change(self, new: RatingBelief, old: RatingBelief) -> float:
         """Largest relative change of items' means, of their covariances and of the noise."""
-        if old.sweeps == 0:
-            return np.inf
         return max(
             relative_norm(new.mean - old.mean, new.mean),
             relative_norm(new.covariance - old.covariance, new.covariance),
             abs(new.noise_precision / old.noise_precision - 1.0),
         )
 
-    def objective(self, belief: RatingBelief) -> float:
-        return belief.objective
+    def posterior(self, belief: RatingBelief) -> RatingPosterior:
+        return RatingPosterior.of(belief, self.units, self.choice, self.noise_steps)
 
     # -- the hierarchy ----------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ from dmfvi.kernels.ratings import (
     records_of,
     user_pass,
 )
-from dmfvi.models.ratings import RatingModel
 from dmfvi.models.ratings_belief import RatingBelief, SidePrior, canonical
 from dmfvi.models.ratings_shard import RatedUsers
 from dmfvi.models.ratings_start import ChoiceBasis, RatingUnits, item_features, user_features
@@ -37,9 +35,10 @@ class UserPosteriors:
     noise: FloatArray
 
     @classmethod
-    def of(cls, shard: RatedUsers, belief: RatingBelief, model: RatingModel) -> UserPosteriors:
+    def of(cls, shard: RatedUsers, belief: RatingBelief, noise_steps: int) -> UserPosteriors:
         """One node's users, by its belief in canonical coordinates."""
-        users = shard.update_users(canonical(belief), model.noise_steps, model.layout, keep=True)
+        layout = RecordLayout(belief.mean.shape[1] - 1)
+        users = shard.update_users(canonical(belief), noise_steps, layout, keep=True)
         return cls(users.mean.astype(np.float32), users.covariance, users.noise)
 
     @classmethod
@@ -91,7 +90,7 @@ class RatingPosterior:
         belief: RatingBelief,
         units: RatingUnits,
         choice: ChoiceBasis,
-        model: RatingModel,
+        noise_steps: int,
         users: UserPosteriors | None = None,
     ) -> RatingPosterior:
         """From a node's belief; users must come from the same belief."""
@@ -110,7 +109,7 @@ class RatingPosterior:
             b.user_covariance,
             b.noise_shape,
             b.noise_rate,
-            model.noise_steps,
+            noise_steps,
             units,
             choice,
             users,
@@ -198,61 +197,3 @@ class RatingPosterior:
         for a, b in zip(*natural, strict=True):
             largest = max(largest, float(np.linalg.norm(a - b) / np.linalg.norm(b)))
         return float(largest)
-
-    def arrays(self) -> dict[str, Any]:
-        """Plain arrays of everything but the users."""
-        return {
-            "item_mean": self.item_mean,
-            "item_covariance": self.item_covariance,
-            "user_coefficients": self.user_prior.coefficients,
-            "user_prior_covariance": self.user_prior.covariance,
-            "user_ridge": self.user_prior.ridge,
-            "item_coefficients": self.item_prior.coefficients,
-            "item_prior_covariance": self.item_prior.covariance,
-            "item_ridge": self.item_prior.ridge,
-            "population_mean": self.population_mean,
-            "population_covariance": self.population_covariance,
-            "noise_shape": self.noise_shape,
-            "noise_rate": self.noise_rate,
-            "noise_steps": self.noise_steps,
-            "item_counts": self.units.item_counts,
-            "n_users": self.units.n_users,
-            "n_ratings": self.units.n_ratings,
-            "rating_mean": self.units.mean,
-            "rating_scale": self.units.scale,
-            "choice_vectors": self.choice.vectors,
-            "choice_strengths": self.choice.strengths,
-        }
-
-    @classmethod
-    def from_arrays(cls, content: dict[str, Any], users: UserPosteriors) -> RatingPosterior:
-        """Inverse of ``arrays``."""
-        units = RatingUnits(
-            content["item_counts"],
-            float(content["n_users"]),
-            float(content["n_ratings"]),
-            float(content["rating_mean"]),
-            float(content["rating_scale"]),
-        )
-        return cls(
-            content["item_mean"],
-            content["item_covariance"],
-            SidePrior(
-                content["user_coefficients"],
-                content["user_prior_covariance"],
-                content["user_ridge"],
-            ),
-            SidePrior(
-                content["item_coefficients"],
-                content["item_prior_covariance"],
-                content["item_ridge"],
-            ),
-            content["population_mean"],
-            content["population_covariance"],
-            float(content["noise_shape"]),
-            float(content["noise_rate"]),
-            int(content["noise_steps"]),
-            units,
-            ChoiceBasis(content["choice_vectors"], content["choice_strengths"]),
-            users,
-        )

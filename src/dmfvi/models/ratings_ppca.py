@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dmfvi._numeric import FloatArray
+from dmfvi.inference.model import Update
 from dmfvi.kernels.ratings import records_of, solve_items
-from dmfvi.models.base import Absorbed
 from dmfvi.models.ratings import RatingModel
 from dmfvi.models.ratings_belief import PriorKnowledge, RatingBelief
 from dmfvi.models.ratings_statistics import RatingStatistics
@@ -29,11 +29,11 @@ POINT_VARIANCE = 1e-12
 class RatingPpcaModel(RatingModel):
     """PPCA for ratings; noise must be "shared"."""
 
-    def start(self, factors: FloatArray) -> RatingBelief:
+    def begin(self, factors: FloatArray) -> RatingBelief:
         k = self.layout.width
         users = np.eye(k)
         users[-1, -1] = PriorKnowledge.NO_BIAS
-        begun = super().start(factors)
+        begun = super().begin(factors)
         prior = replace(begun.user_prior, covariance=users)
         return replace(
             self._certain(begun, begun.mean),
@@ -42,7 +42,7 @@ class RatingPpcaModel(RatingModel):
             user_covariance=users,
         )
 
-    def absorb(self, total: FloatArray, own: FloatArray, belief: RatingBelief) -> Absorbed:
+    def absorb(self, total: FloatArray, own: FloatArray, belief: RatingBelief) -> Update:
         s = RatingStatistics.unpack(
             total, self.layout, len(self.item_features), self.n_user_features
         )
@@ -51,15 +51,14 @@ class RatingPpcaModel(RatingModel):
             s.items, np.zeros((len(s.items), k)), TINY_PRECISION * np.eye(k), self.layout
         )
         if not (s.residual > 0 and np.isfinite(q.mean).all()):
-            return Absorbed(belief, True)
+            return Update(belief, float("nan"), True)
         new = replace(
             self._certain(belief, q.mean),
             noise_shape=0.5 * s.n_ratings,
             noise_rate=0.5 * s.residual,
-            objective=s.bound,
             sweeps=belief.sweeps + 1,
         )
-        return Absorbed(new, False)
+        return Update(new, s.bound)
 
     def _certain(self, belief: RatingBelief, mean: FloatArray) -> RatingBelief:
         """The belief with items at these points."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dmfvi._numeric import FloatArray
 from dmfvi.kernels.ratings import RatingRows, RecordLayout, UserPass, item_pass, user_pass
 from dmfvi.models.ratings_belief import RatingBelief
+from dmfvi.models.ratings_start import ChoiceBasis, RatingUnits, user_features
 
 
 @dataclass(frozen=True)
@@ -54,3 +55,11 @@ class RatingShard(RatedUsers):
     def item_sums(self, users: UserPass, layout: RecordLayout) -> FloatArray:
         """What this node's ratings say of every item."""
         return item_pass(self.by_item, users.records, layout)
+
+
+def make_rating_shard(
+    block: tuple[RatingRows, RatingRows], units: RatingUnits, choice: ChoiceBasis
+) -> RatingShard:
+    """A node's ratings, by user and by item, in the fit's units."""
+    by_user, by_item = (rows.in_units(units.mean, units.scale) for rows in block)
+    return RatingShard(by_user, user_features(by_user, units, choice), by_item)

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dmfvi._numeric import FloatArray
+from dmfvi.inference.model import Broadcast, Coroutine, Sum
 from dmfvi.kernels.ratings import RatingRows, neighbour_sums
 
 #: more columns than are kept, and iterations, of the subspace iteration
 OVERSAMPLING, ITERATIONS = 7, 6
+#: accuracy of the sums agreed on before the fit
+START_ACCURACY = 1e-10
 #: exponents of the numbers of ratings of users and items
 USER_POWER, ITEM_POWER = -0.5, -0.25
 #: share of choice in the start, and where its coordinates are cut, in deviations
@@ -84,6 +87,31 @@ class ChoiceBasis:
         return cls(vectors * np.where(real, signs, 0.0), np.where(real, values[order], 1.0))
 
 
+def agree_on_rating_units(block: tuple[RatingRows, RatingRows], n_items: int) -> Coroutine:
+    """How many, how high, how spread. Returns ``RatingUnits``."""
+    total = yield Sum(RatingUnits.vector(block[0], n_items), START_ACCURACY)
+    return RatingUnits.read((yield Broadcast(total)))
+
+
+def agree_on_choice(
+    block: tuple[RatingRows, RatingRows], units: RatingUnits, n_features: int, seed: int
+) -> Coroutine:
+    """Who tends to rate what, by subspace iteration. Returns ``ChoiceBasis``."""
+    n_items = len(units.item_counts)
+    n_kept = min(n_features, n_items - 2, int(units.n_users) - 2)
+    if n_kept <= 0:
+        return ChoiceBasis.none(n_items)
+    n_columns = min(n_kept + 1 + OVERSAMPLING, n_items)
+    basis = np.linalg.qr(np.random.default_rng(seed).standard_normal((n_items, n_columns)))[0]
+    for turn in range(ITERATIONS):
+        part = choice_product(*block, units, basis).ravel()
+        total = yield Broadcast((yield Sum(part, START_ACCURACY)))
+        product = total.reshape(n_items, n_columns)
+        if turn + 1 < ITERATIONS:
+            basis = np.linalg.qr(product)[0]
+    return ChoiceBasis.read(basis, product, n_kept)
+
+
 def choice_product(
     by_user: RatingRows, by_item: RatingRows, units: RatingUnits, basis: FloatArray
 ) -> FloatArray:
@@ -120,7 +148,7 @@ def item_features(units: RatingUnits, choice: ChoiceBasis) -> FloatArray:
 
 
 def start_factors(choice: ChoiceBasis, n_factors: int, rng: np.random.Generator) -> FloatArray:
-    """Item factors of about unit variance: luck, and a share of choice where there is a coordinate.
+    """Item factors of about unit variance: random, with a share of choice where there is a coordinate.
 
     Coordinates of choice have heavy tails, so they are cut: a start that hangs on few items would
     let other columns be switched off before they have found a direction.

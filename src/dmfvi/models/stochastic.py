@@ -7,7 +7,7 @@ Every node takes its own minibatch; the number of samples in it travels with the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,14 @@ import numpy as np
 
 from dmfvi._numeric import relative_norm
 from dmfvi.families.base import FloatArray
-from dmfvi.models.base import Absorbed, Belief, ConjugateModel, Model
+from dmfvi.inference.model import (
+    Belief,
+    Broadcast,
+    ConjugateModel,
+    Coroutine,
+    Model,
+    Update,
+)
 
 
 @dataclass(frozen=True)
@@ -24,7 +31,6 @@ class StochasticBelief:
 
     q: Belief
     step: int = 0
-    objective: float = float("nan")  # estimated from the last minibatches
 
 
 @dataclass(frozen=True)
@@ -56,30 +62,41 @@ class Stochastic(Model):
     offset: float = 10.0
     decay: float = 0.7
 
+    def start(self, shard: Minibatches, rng: np.random.Generator) -> StochasticBelief | Coroutine:
+        """The other model's start from all samples."""
+        made = self.model.start(shard.shard, rng)
+        return self._begin(made) if isinstance(made, Generator) else StochasticBelief(made)
+
+    def _begin(self, coroutine: Coroutine) -> Coroutine:
+        q = yield from coroutine
+        return StochasticBelief(q.unpack((yield Broadcast(q.pack()))))
+
     def local_step(self, shard: Minibatches, belief: StochasticBelief) -> FloatArray:
         batch, size = shard.at(belief.step)
-        learned = self.model.local_step(batch, belief.q)
-        given = learned.statistics
-        statistics = given if isinstance(given, np.ndarray) else given.pack()
-        return np.concatenate([statistics, [float(size), learned.bound]])
+        made = self.model.statistics(batch, belief.q)
+        return np.concatenate([made[:-1], [float(size), made[-1]]])
 
-    def absorb(self, total: FloatArray, own: FloatArray, belief: StochasticBelief) -> Absorbed:
+    def absorb(self, total: FloatArray, own: FloatArray, belief: StochasticBelief) -> Update:
         size, bound = float(total[-2]), float(total[-1])
         if not np.isfinite(total).all() or size < 0.5:
-            return Absorbed(belief, True)
+            return Update(belief, float("nan"), True)
         factor = self.n_samples / size
         objective = factor * bound - self.model.divergence(belief.q)
         rate = (self.offset + belief.step + 1.0) ** -self.decay
         here = belief.q.pack()
-        target = self.model.posterior(factor * total[:-2], belief.q).pack()
+        target = self.model.from_statistics(factor * total[:-2]).pack()
         q = belief.q.unpack((1.0 - rate) * here + rate * target)
         if not np.all(q.in_domain()):  # not enough agreement yet
-            return Absorbed(replace(belief, step=belief.step + 1), True)
-        return Absorbed(StochasticBelief(q, belief.step + 1, objective), False)
+            return Update(replace(belief, step=belief.step + 1), objective, True)
+        return Update(StochasticBelief(q, belief.step + 1), objective)
 
     def change(self, new: StochasticBelief, old: StochasticBelief) -> float:
         natural = new.q.pack()
         return relative_norm(natural - old.q.pack(), natural)
 
-    def objective(self, belief: StochasticBelief) -> float:
-        return belief.objective
+    @property
+    def memoryless(self) -> bool:
+        return False  # another minibatch in every step
+
+    def posterior(self, belief: StochasticBelief) -> Belief:
+        return belief.q

@@ -11,23 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dmfvi._numeric import FloatArray, inverse
-from dmfvi.models.affine import AffineBelief
+from dmfvi.models.affine import Structure
 from dmfvi.models.affine_shard import DIMENSIONS, AffineShard, Points
-
-
-class Structure(NamedTuple):
-    """Points with their uncertainty, and the noise of an image coordinate."""
-
-    mean: FloatArray  # (P, 3)
-    covariance: FloatArray  # (P, 3, 3)
-    noise_precision: float
-
-    def transformed(self, matrix: FloatArray, origin: FloatArray | None = None) -> Structure:
-        """s -> matrix (s - origin)."""
-        moved = self.mean if origin is None else self.mean - origin
-        return Structure(
-            moved @ matrix.T, matrix @ self.covariance @ matrix.T, self.noise_precision
-        )
 
 
 class Cameras(NamedTuple):
@@ -42,18 +27,6 @@ def row_centres(rows: FloatArray) -> FloatArray:
     seen = np.isfinite(rows)
     total = np.where(seen, rows, 0.0).sum(1, keepdims=True)
     return np.asarray(total / np.maximum(seen.sum(1, keepdims=True), 1))
-
-
-def shared_structure(belief: AffineBelief, scale: float) -> Structure:
-    """A node's q(S) in the coordinates that all nodes share, in pixels: s = axes' s' + origin."""
-    shared = Structure(belief.mean, belief.covariance, belief.noise_precision).transformed(
-        belief.axes.T
-    )
-    return Structure(
-        scale * (shared.mean + belief.origin),
-        scale**2 * shared.covariance,
-        belief.noise_precision / scale**2,
-    )
 
 
 def resect(structure: Structure, rows: FloatArray) -> Cameras:

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmfvi.datasets.tracks import Tracks
-from dmfvi.estimators.validation import unmasked
 from dmfvi.families.base import FloatArray
 from dmfvi.network import Network
+from dmfvi.validation import unmasked
 
 IntArray = NDArray[np.integer[Any]]
 

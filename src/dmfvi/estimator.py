@@ -1,0 +1,223 @@
+"""NetworkEstimator: what all estimators share. Shards in, one session, posteriors kept, one node's view out."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from textwrap import indent
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dmfvi._numeric import FloatArray
+from dmfvi.inference.federation import Federation
+from dmfvi.inference.model import Model
+from dmfvi.inference.session import Inference, InferenceObserver, Session, warn_unless_converged
+from dmfvi.network import Network
+from dmfvi.validation import (
+    check_one_shard_per_node,
+    check_positive,
+    check_shards,
+    check_whole,
+    is_shard_list,
+    split_evenly,
+    unmasked,
+    warn_of_empty_samples,
+)
+
+#: stands in docstrings for the parameters and attributes below
+SHARED_PARAMETERS, SHARED_ATTRIBUTES = "{shared parameters}", "{shared attributes}"
+PARAMETERS = """\
+network : Network, Federation or None
+    Who talks to whom; None is one machine with all data. A ``Federation`` also says how the nodes agree
+    (``consensus``) and where they run (``engine``, ``links``, ``n_jobs``).
+tol : float
+    Relative accuracy of the posterior's natural parameters at which the nodes stop.
+max_iter : int
+    Sweeps over the data at most; reaching it warns.
+random_state : int, RandomState or None
+    Seed of the start, the same at all nodes.
+verbose : int
+    1 shows progress."""
+ATTRIBUTES = """\
+posterior_ : posterior of node 0, in the data's units; ``node_posteriors_`` has every node's.
+lower_bound_ : float
+    Evidence lower bound with all constants.
+n_iter_ : int
+    Sweeps over the data.
+n_rounds_ : int
+    Message rounds of the fit; ``n_start_rounds_`` and ``n_start_bytes_`` are spent before it, on the start.
+history_ : dict of arrays, one entry per round
+    objective, change, disagreement, bytes_sent, limited_steps.
+converged_ : bool"""
+
+
+class NetworkEstimator(BaseEstimator):
+    """Runs a model on one node or many and keeps every node's posterior."""
+
+    #: what consensus="auto" means for this estimator
+    _consensus: ClassVar[str] = "bregman-admm"
+    _consensus_settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+    posterior_: Any
+    node_posteriors_: list[Any]
+    _model: Any
+    _belief: Any
+    _node_beliefs: list[Any]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Docstrings name the shared parameters once; ``help`` shows them in full."""
+        super().__init_subclass__(**options)
+        if cls.__doc__:
+            for mark, text in ((SHARED_PARAMETERS, PARAMETERS), (SHARED_ATTRIBUTES, ATTRIBUTES)):
+                cls.__doc__ = cls.__doc__.replace(f"    {mark}", indent(text, "    "))
+
+    def __init__(
+        self,
+        *,
+        network: Network | Federation | None = None,
+        tol: float = 1e-6,
+        max_iter: int = 5000,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.network = network
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def at_node(self, node: int) -> Self:
+        """The same model as one node sees it: with that node's own posterior."""
+        check_is_fitted(self)
+        check_whole("node", node, 0)
+        if node >= len(self.node_posteriors_):
+            raise ValueError(f"node must be below {len(self.node_posteriors_)}, received {node}")
+        seen = copy.copy(self)
+        seen._show(node)
+        return seen
+
+    # -- for subclasses -----------------------------------------------------------------------
+
+    @abstractmethod
+    def _take(self, node: int) -> None:
+        """Set the fitted attributes that depend on whose posterior it is."""
+
+    def _in_data_units(self, posterior: Any) -> Any:
+        """A node's posterior in the data's units."""
+        return posterior
+
+    def _open(self) -> Session:
+        """The session of one fit."""
+        if self.tol is not None:
+            check_positive("tol", self.tol)
+        check_whole("max_iter", self.max_iter, 1)
+        return Session.open(self.network, self._consensus, self._consensus_settings)
+
+    def _row_shards(
+        self,
+        X: Any,
+        session: Session,
+        *,
+        reset: bool = True,
+        allow_nan: bool = True,
+        least: int = 1,
+    ) -> list[FloatArray]:
+        """One float array per node of this process, from one array or a list of arrays."""
+        finite: Any = "allow-nan" if allow_nan else True
+        if is_shard_list(X):
+            session.refuse_parts(len(X))
+            shards = check_shards(X, allow_empty=not reset)
+            for i, shard in enumerate(shards):
+                if not allow_nan and np.isnan(shard).any():
+                    raise ValueError(
+                        f"shard {i} contains NaN: {type(self).__name__} needs complete rows, impute first"
+                    )
+            filled = next((part for part in X if len(part)), X[0])
+            self._validated(filled, reset, finite, min(least, len(filled)))
+            if not session.pooled:
+                check_one_shard_per_node(shards, session.network)
+        else:
+            shards = [self._validated(unmasked(X), reset, finite, least)]
+        if reset and allow_nan:
+            warn_of_empty_samples(shards, stacklevel=4)
+        if session.pooled:
+            return [np.concatenate(shards)]
+        if is_shard_list(X) or not session.whole:
+            return shards
+        return split_evenly(shards[0], session.network, allow_empty=not reset)
+
+    def _checked_rows(self, X: Any, allow_nan: bool = True) -> FloatArray:
+        """One validated array for predictions; a list of shards is stacked."""
+        check_is_fitted(self)
+        if is_shard_list(X):
+            X = np.concatenate(check_shards(X, allow_empty=True))
+        return self._validated(unmasked(X), False, "allow-nan" if allow_nan else True)
+
+    def _validated(self, X: Any, reset: bool, finite: Any, least: int = 1) -> FloatArray:
+        return np.asarray(
+            validate_data(
+                self,
+                X,
+                ensure_all_finite=finite,
+                dtype=np.float64,
+                reset=reset,
+                ensure_min_samples=least,
+            )
+        )
+
+    def _fit(
+        self,
+        session: Session,
+        model: Model,
+        shards: Sequence[Any],
+        *,
+        log_volume: float = 0.0,
+        observer: InferenceObserver | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Run the session and keep its result; warns when it did not converge."""
+        self._model = model
+        fixed = {"tol": self.tol, "max_iter": int(self.max_iter), "verbose": self.verbose}
+        made = session.fit(
+            model,
+            shards,
+            **({"random_state": self.random_state} | fixed | settings),
+            observer=observer,
+        )
+        self._keep(made, log_volume)
+        warn_unless_converged(made.run, self.tol, stacklevel=3)
+        return self
+
+    def _keep(self, inference: Inference, log_volume: float = 0.0) -> None:
+        """Fitted attributes of one run."""
+        self._keep_run(inference, log_volume)
+        self._node_beliefs = inference.beliefs
+        self.node_posteriors_ = [self._in_data_units(q) for q in inference.posteriors]
+        self._show(0)
+
+    def _keep_run(self, inference: Inference, log_volume: float) -> None:
+        """How the run went."""
+        self.lower_bound_ = inference.lower_bound + log_volume
+        self.history_ = inference.history
+        self.history_["objective"] = self.history_["objective"] + log_volume
+        self.n_iter_ = inference.n_iter
+        self.n_rounds_ = inference.n_rounds
+        self.n_start_rounds_ = inference.start_rounds
+        self.n_start_bytes_ = inference.start_bytes
+        self.converged_ = inference.converged
+
+    def _show(self, node: int) -> None:
+        self.posterior_ = self.node_posteriors_[node]
+        self._belief = self._node_beliefs[node]
+        self._take(node)
+
+
+def generator_of(random_state: Any) -> np.random.Generator:
+    """NumPy's generator from whatever scikit-learn takes as a seed."""
+    return np.random.default_rng(check_random_state(random_state).randint(np.iinfo(np.int32).max))

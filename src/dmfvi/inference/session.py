@@ -1,0 +1,400 @@
+"""Session: every fit of every model, on one machine or over a network, runs here."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from dmfvi import consensus, engines
+from dmfvi._numeric import FloatArray
+from dmfvi.consensus.base import ConsensusRule, Place
+from dmfvi.engines.base import Engine, RoundRecord, Run
+from dmfvi.inference.acceleration import Accelerated
+from dmfvi.inference.collective import Collective
+from dmfvi.inference.federation import Federation
+from dmfvi.inference.model import ConjugateModel, Coroutine, Model
+from dmfvi.network import Network
+from dmfvi.node import Batch, Job
+from dmfvi.progress import live_rounds
+
+#: columns of a history
+HISTORY = ("round", "objective", "change", "disagreement", "bytes_sent", "limited_steps")
+#: with lost or late messages a sweep may take this many times its usual rounds, and some more
+SLOW_LINKS, MORE_ROUNDS = 20, 1000
+#: bounds that differ by less than this part are the same
+SAME_BOUND = 1e-7
+
+
+@dataclass(frozen=True)
+class Inference:
+    """One posterior per node of this process, and how the run went."""
+
+    model: Model
+    beliefs: list[Any]  # as the model has them
+    run: Run
+    start_rounds: int = 0
+    start_bytes: int = 0
+
+    @cached_property
+    def posteriors(self) -> list[Any]:
+        """Every node's posterior."""
+        return self.model.posteriors(self.beliefs)
+
+    @property
+    def posterior(self) -> Any:
+        """Node 0's: every node's is the same to within ``tol``."""
+        return self.posteriors[0]
+
+    @property
+    def lower_bound(self) -> float:
+        """Evidence lower bound with all constants, agreed by all nodes."""
+        return self.run.history[-1].objective
+
+    @property
+    def converged(self) -> bool:
+        """Whether the nodes stopped by themselves."""
+        return self.run.converged
+
+    @property
+    def n_rounds(self) -> int:
+        """Message rounds after the start."""
+        return self.run.n_rounds
+
+    @property
+    def n_iter(self) -> int:
+        """Sweeps of the node that has made most of them."""
+        return self.run.n_sweeps
+
+    @property
+    def history(self) -> dict[str, FloatArray]:
+        """One entry per round of objective, change, disagreement, bytes sent and limited steps."""
+        return {name: np.array([getattr(r, name) for r in self.run.history]) for name in HISTORY}
+
+    def spread(self) -> float:
+        """Largest relative distance of a node's posterior from node 0's."""
+        return max(float(q.distance(self.posterior)) for q in self.posteriors)
+
+
+#: called after every round with the record and the inference so far; returning True ends the run
+InferenceObserver = Callable[[RoundRecord, Inference], bool | None]
+
+
+def infer(
+    model: Model,
+    shards: Sequence[Any],
+    network: Network | Federation | None = None,
+    *,
+    start: Any = None,
+    acceleration: bool | Literal["auto"] = "auto",
+    tol: float = 1e-6,
+    max_iter: int = 5000,
+    n_init: int = 1,
+    random_state: Any = None,
+    verbose: int = 0,
+    observer: InferenceObserver | None = None,
+    carried: Sequence[FloatArray] | None = None,
+) -> Inference:
+    """Fit a model to one shard per node.
+
+    Every node sees its own shard only and ends with the posterior that one machine holding all shards would have
+    computed.
+
+    Parameters
+    ----------
+    model : Model
+        What a node learns from its own data (docs/write_your_own_model.md).
+    shards : sequence
+        One per node, of whatever type the model's ``local_step`` takes; ``network=None`` takes one. Where one node
+        runs in this process (``engine="mpi"``, for example) its own shard only.
+    network : Network, Federation or None
+        Who talks to whom, and how; None is one machine.
+    start : belief or None
+        To begin with instead of the model's own start.
+    acceleration : "auto" or bool
+        Extrapolate sweeps; "auto" where the nodes agree exactly in every sweep.
+    tol : float
+        Relative accuracy of the natural parameters at which the nodes stop.
+    max_iter : int
+        Sweeps at most.
+    n_init : int
+        Starts; the highest agreed bound wins.
+    random_state : int, RandomState or None
+        Seed of the start.
+    verbose : int
+        1 shows progress.
+    observer : callable or None
+        Called after every round with the record and the inference so far; returning True ends the run.
+    carried : sequence of arrays or None
+        Per node, statistics that are added to its shard's in every sweep: what earlier batches said.
+    """
+    if not isinstance(model, Model):
+        kind = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise TypeError(f"model must be an instance of a ConjugateModel, received {kind}")
+    session = Session.open(network)
+    result = session.fit(
+        model,
+        shards,
+        start=start,
+        acceleration=acceleration,
+        tol=tol,
+        max_iter=max_iter,
+        n_init=n_init,
+        random_state=random_state,
+        verbose=verbose,
+        observer=observer,
+        carried=carried,
+    )
+    if observer is None:  # an observer may end a run before
+        warn_unless_converged(result.run, tol, stacklevel=2)
+    return result
+
+
+@dataclass(frozen=True)
+class Session:
+    """A network with a rule and an engine: one for all that a fit exchanges."""
+
+    network: Network
+    rule: ConsensusRule
+    engine: Engine
+    collective: Collective
+    pooled: bool  # no network was given
+
+    @classmethod
+    def open(
+        cls,
+        network: Network | Federation | None,
+        usual_consensus: str = "bregman-admm",
+        usual_settings: Mapping[str, Any] | None = None,
+    ) -> Session:
+        """Make the rule and the engine.
+
+        ``usual_consensus`` is what consensus="auto" means here, ``usual_settings`` those of a rule that takes them.
+        """
+        federation = Federation.of(network)
+        graph = federation.network
+        engine = engines.open_engine(federation.engine, federation.links, federation.n_jobs)
+        engine.owned(graph)  # refuses a network that does not fit where it runs
+        chosen, settings = federation.consensus, dict(usual_settings or {})
+        if chosen == "auto":
+            chosen = "all-reduce" if graph.n_nodes == 1 else usual_consensus
+        if chosen in consensus.RULES:
+            settings = {
+                k: v for k, v in settings.items() if k in consensus.settings_of(str(chosen))
+            }
+        rule = consensus.make(
+            chosen, graph, **({} if isinstance(chosen, ConsensusRule) else settings)
+        )
+        return cls(graph, rule, engine, Collective(graph, engine, rule.collective), network is None)
+
+    @property
+    def here(self) -> Sequence[int]:
+        """The nodes that run in this process."""
+        return self.engine.owned(self.network)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all nodes run in this process, as in a simulation."""
+        return len(self.here) == self.network.n_nodes
+
+    @property
+    def label(self) -> str:
+        """What a progress display calls this fit."""
+        return "pooled fit" if self.network.n_nodes == 1 else self.network.name
+
+    @property
+    def rounds_per_sweep(self) -> int:
+        """While no message is late."""
+        return max(1, self.rule.rounds_per_sweep(Place.of(self.network, 0)))
+
+    @property
+    def exact(self) -> bool:
+        """Whether one sweep's rounds leave no disagreement, so that all nodes sweep in step."""
+        return self.engine.reliable and self.rule.averages_exactly(Place.of(self.network, 0))
+
+    # -- what nodes agree on ------------------------------------------------------------------
+
+    def seed(self, random_state: Any) -> int:
+        """A seed from whatever scikit-learn takes as one, the same at all nodes."""
+        return int(self.seeds(random_state, 1)[0])
+
+    def seeds(self, random_state: Any, count: int) -> list[int]:
+        """Several seeds, the same at all nodes."""
+        drawn = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=count)
+        # processes may have drawn different ones
+        return [int(self.of_first(float(seed))) for seed in drawn]
+
+    def of_first(self, value: float) -> float:
+        """Node 0's number at all nodes, so that all decide alike."""
+        return value if self.whole else float(self.collective.broadcast(np.array([value]))[0][0])
+
+    def agree(self, coroutine: Callable[[Any], Coroutine], shards: Sequence[Any]) -> list[Any]:
+        """What one coroutine per shard returns; only what they yield is exchanged."""
+        self._check_shards(shards)
+        return self.collective.run([coroutine(shard) for shard in shards])
+
+    def start(self, model: Model, shards: Sequence[Any], seed: int) -> list[Any]:
+        """The model's start, the same to the last bit at every node."""
+        made = [model.start(shard, np.random.default_rng(seed)) for shard in shards]
+        if not isinstance(made[0], Generator):
+            return made
+        beliefs = self.collective.run(made)
+        if not isinstance(model, ConjugateModel):  # its coroutine ends with a broadcast
+            return beliefs
+        agreed = self.collective.broadcast(beliefs[0].pack())
+        return [q.unpack(natural) for q, natural in zip(beliefs, agreed, strict=True)]
+
+    # -- the fit ------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        model: Model,
+        shards: Sequence[Any],
+        *,
+        tol: float | None = 1e-6,
+        max_iter: int = 5000,
+        start: Any = None,
+        n_init: int = 1,
+        random_state: Any = None,
+        acceleration: bool | Literal["auto"] = "auto",
+        carried: Sequence[FloatArray] | None = None,
+        replicated: bool = False,
+        verbose: int = 0,
+        observer: InferenceObserver | None = None,
+    ) -> Inference:
+        """Start, run and choose; see ``infer``.
+
+        ``tol=None`` makes exactly ``max_iter`` sweeps. ``start`` is a belief for all nodes, or a list with one per
+        shard. ``replicated`` shares count the prior at every node, as the paper writes it.
+        """
+        _check_settings(tol, max_iter, n_init)
+        self._check_shards(shards)
+        best: Inference | None = None
+        best_bound = -np.inf
+        for seed in self.seeds(random_state, n_init):
+            fresh = [model.refreshed(shard) for shard in shards] if n_init > 1 else shards
+            begun = self.start(model, fresh, seed) if start is None else _one_each(start, shards)
+            task = _Task(model, fresh, begun, carried, tol, max_iter, replicated, verbose, observer)
+            made = self._run(task, acceleration)
+            # the same choice at all nodes; starts that end alike keep the first's labels
+            bound = self.of_first(made.lower_bound) if n_init > 1 else 0.0
+            if best is None or bound > best_bound + SAME_BOUND * abs(best_bound):
+                best, best_bound = made, bound
+        assert best is not None
+        return best
+
+    def _run(self, task: _Task, acceleration: bool | Literal["auto"]) -> Inference:
+        model = task.model
+        if isinstance(model, ConjugateModel) and not np.all(task.beliefs[0].in_domain()):
+            raise ValueError(
+                f"the start of {type(model).__name__} is no proper distribution: {task.beliefs[0]!r}"
+            )
+        rule = self.rule.for_model(model, task.beliefs[0])
+        if acceleration == "auto":
+            acceleration = self.exact and model.memoryless and not task.replicated
+        runner: Model = model
+        beliefs = task.beliefs
+        if acceleration:
+            # nodes that agree up to rounding only tell each other their beliefs too
+            runner = Accelerated(model, shared=self.network.n_nodes > 1)
+            beliefs = [runner.begin(belief) for belief in beliefs]
+        job = Job(
+            runner,
+            rule,
+            tol=task.tol or 1.0,
+            replicated=task.replicated,
+            fixed_sweeps=task.max_iter if task.tol is None else None,
+        )
+
+        def inference(run: Run) -> Inference:
+            cost = self.collective
+            plain = [b.belief for b in run.beliefs] if acceleration else list(run.beliefs)
+            return Inference(model, plain, run, cost.n_rounds, cost.bytes_sent)
+
+        most = task.max_iter * self.rounds_per_sweep
+        if not self.engine.reliable:
+            most = SLOW_LINKS * most + MORE_ROUNDS
+        so_far = Run(beliefs)
+        with live_rounds(self.label, task.tol or 1.0, most, task.verbose > 0) as show:
+
+            def watch(record: RoundRecord, now: list[Any]) -> bool | None:
+                show(record)
+                if task.observer is None:
+                    return None
+                so_far.history.append(record)
+                so_far.beliefs = now
+                return task.observer(record, inference(so_far))
+
+            run = self.engine.run(job, self.network, task.batches(), beliefs, most, watch)
+        return inference(run)
+
+    def _check_shards(self, shards: Sequence[Any]) -> None:
+        if len(shards) == len(self.here):
+            return
+        self.refuse_parts(len(shards), "shard in a list")
+        raise ValueError(
+            f"received {len(shards)} shards for a network of {self.network.n_nodes} nodes: "
+            "pass one per node, or [all data] without a network"
+        )
+
+    def refuse_parts(self, n_parts: int, what: str = "rows as one array") -> None:
+        """Where one node runs in this process, data of several nodes are a mistake."""
+        if not self.whole:
+            raise ValueError(
+                f"received {n_parts} shards, but this process runs node {self.here[0]} only: "
+                f"pass its own {what}"
+            )
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One run from one start."""
+
+    model: Model
+    shards: Sequence[Any]
+    beliefs: list[Any]
+    carried: Sequence[FloatArray] | None
+    tol: float | None
+    max_iter: int
+    replicated: bool
+    verbose: int
+    observer: InferenceObserver | None = field(default=None)
+
+    def batches(self) -> Sequence[Any]:
+        """The shards, with what earlier batches said."""
+        if self.carried is None:
+            return self.shards
+        return [Batch(s, extra) for s, extra in zip(self.shards, self.carried, strict=True)]
+
+
+def warn_unless_converged(run: Run, tol: float, stacklevel: int) -> None:
+    """Say how far a run has come and what to do, at the caller's line."""
+    if run.converged:
+        return
+    last, limited = run.history[-1], sum(record.limited_steps for record in run.history)
+    warnings.warn(
+        f"not converged after {run.n_sweeps} iterations ({last.round} message rounds): relative change {last.change:.2e}, "
+        f"disagreement {last.disagreement:.2e}, {limited} limited steps; nodes stop when the error they "
+        f"estimate from both, and from how slowly changes shrink, is below tol/10 = {0.1 * tol:.1e}: "
+        "raise max_iter or loosen tol",
+        ConvergenceWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
+def _one_each(start: Any, shards: Sequence[Any]) -> list[Any]:
+    return list(start) if isinstance(start, list) else [start] * len(shards)
+
+
+def _check_settings(tol: float | None, max_iter: int, n_init: int) -> None:
+    if tol is not None and (isinstance(tol, bool) or not tol > 0):
+        raise ValueError(f"tol must be positive, received {tol!r}")
+    for name, value in (("max_iter", max_iter), ("n_init", n_init)):
+        if isinstance(value, bool) or int(value) != value or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, received {value!r}")
