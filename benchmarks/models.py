@@ -185,8 +185,8 @@ def rounds_of_a_mixture(separation: float, seed: int) -> dict[str, tuple[int, in
         for acceleration in ("auto", False):
             at: list[int] = []
 
-            def observe(record, posteriors, at=at):
-                near = record.swept and all(distance(q, reference) < 1e-6 for q in posteriors)
+            def observe(record, so_far, at=at):
+                near = record.swept and all(q.distance(reference) < 1e-6 for q in so_far.posteriors)
                 return at.append(record.round) or True if near else None
 
             infer(

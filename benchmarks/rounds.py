@@ -7,7 +7,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from dmfvi import BayesianPCA, Links, Network
+from dmfvi import BayesianPCA, Federation, Links, Network
+from dmfvi.consensus import make
 from dmfvi.datasets import make_low_rank
 
 #: network, rounds at most for ADMM, rounds at most for tracking
@@ -30,9 +31,9 @@ def rounds_to_accuracy(model: BayesianPCA, shards: list, reference: BayesianPCA)
     """The first sweep after which all nodes are within ACCURACY; inf when that never happens."""
     reached: list[int] = []
 
-    def observe(record, posteriors):
+    def observe(record, so_far):
         if record.swept:
-            worst = max(p.distance(reference.posterior_) for p in posteriors())
+            worst = max(p.distance(reference.posterior_) for p in so_far.posteriors)
             if worst < ACCURACY:
                 reached.append(record.round)
                 return True
@@ -68,10 +69,10 @@ def main() -> None:
         values = network.distinct_eigenvalues
         penalty = float(2 / np.sqrt(values[0] * values[-1]))
         variants = {
-            "admm": {},
-            "tracking": {"consensus": "statistics-tracking"},
-            "fixed": {"penalty": penalty},
-            "loss": {"links": Links(loss=0.3, seed=0)},
+            "admm": Federation(network),
+            "tracking": Federation(network, consensus="statistics-tracking"),
+            "fixed": Federation(network, make("bregman-admm", network, penalty=penalty)),
+            "loss": Federation(network, links=Links(loss=0.3, seed=0)),
         }
         found: dict[str, list[float]] = {name: [] for name in (*variants, "pooled")}
         for seed in SEEDS:
@@ -81,10 +82,8 @@ def main() -> None:
             found["pooled"].append(
                 rounds_to_accuracy(BayesianPCA(4, random_state=0), [data], reference)
             )
-            for name, settings in variants.items():
-                model = BayesianPCA(
-                    4, network=network, random_state=0, max_iter=GIVE_UP, **settings
-                )
+            for name, federation in variants.items():
+                model = BayesianPCA(4, network=federation, random_state=0, max_iter=GIVE_UP)
                 found[name].append(rounds_to_accuracy(model, shards, reference))
         worst = {name: f"{max(values):g}" for name, values in found.items()}
         table.add_row(

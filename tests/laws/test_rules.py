@@ -88,7 +88,7 @@ def test_every_rule_is_made_by_its_name(name: str) -> None:
 
 
 def test_unknown_rules_are_named() -> None:
-    with pytest.raises(ValueError, match="consensus must be one of .*received 'gossip'"):
+    with pytest.raises(ValueError, match=r"consensus must be one of .*received 'gossip'"):
         consensus.make("gossip", RING)
     with pytest.raises(ValueError, match="made already"):
         consensus.make(AllReduce(), RING, damping=0.1)
