@@ -20,11 +20,11 @@ from dmfvi.estimators import (
     SVDFactorization,
 )
 from dmfvi.inference import Inference, infer
-from dmfvi.model_files import load, save
 from dmfvi.models.base import ConjugateModel, Learned
 from dmfvi.models.pca_belief import GammaPrior, PcaPrior
 from dmfvi.network import Network
 from dmfvi.sfm import StructureFromMotion
+from dmfvi.storage import load, save
 
 __version__ = "0.1.0"
 

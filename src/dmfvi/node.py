@@ -18,6 +18,7 @@ import numpy as np
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
 from dmfvi.families.base import FloatArray
 from dmfvi.models.base import Model
+from dmfvi.tags import stored_as
 
 NO_STOP = np.iinfo(np.int64).max
 #: a node is calm when its estimated error is this part of tol: neighbours may be worse off
@@ -57,6 +58,7 @@ class Message:
         return int(self.payload.nbytes) + 32
 
 
+@stored_as("settled")
 class Settled(NamedTuple):
     """What a node held when it was last calm."""
 
@@ -65,6 +67,7 @@ class Settled(NamedTuple):
     round: int  # the last one in which it was calm
 
 
+@stored_as("node-state")
 class NodeState(NamedTuple):
     """Everything one node knows."""
 

@@ -10,8 +10,10 @@ from dmfvi.consensus.base import ConsensusRule
 from dmfvi.engines.links import Links
 from dmfvi.network import Network
 from dmfvi.node import Job, NodeReport, NodeState
+from dmfvi.tags import stored_as
 
 
+@stored_as("round-record")
 @dataclass(frozen=True)
 class RoundRecord:
     """One line of the history: what happened in a round, over the nodes of this process."""

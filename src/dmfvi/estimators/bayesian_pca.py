@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Literal, Self
 
@@ -18,7 +19,7 @@ from dmfvi.consensus import (
     StatisticsTracking,
 )
 from dmfvi.engines import open_engine
-from dmfvi.engines.base import Engine
+from dmfvi.engines.base import Engine, Run
 from dmfvi.engines.links import Links
 from dmfvi.estimators.factor_estimator import FactorEstimator
 from dmfvi.estimators.pca_fit import (
@@ -27,6 +28,8 @@ from dmfvi.estimators.pca_fit import (
     PosteriorObserver,
     continue_pca,
     fit_pca,
+    make_model,
+    posteriors_of,
 )
 from dmfvi.estimators.validation import (
     check_choice,
@@ -112,6 +115,8 @@ class BayesianPCA(FactorEstimator):
     >>> pca.converged_
     True
     """
+
+    _kept = ("lower_bound_", "n_start_rounds_", "n_start_bytes_")
 
     def __init__(
         self,
@@ -277,6 +282,33 @@ class BayesianPCA(FactorEstimator):
             n_scalars = n_features * (self.n_components + int(self.fit_mean))
             return MomentsADMM(n_scalars, self.penalty, self.rounds_per_sweep)
         return admm
+
+    def _saved(self) -> dict[str, Any]:
+        """The nodes' beliefs and units; ``_fit`` and all posteriors follow from them."""
+        content = super()._saved()
+        del content["node_posteriors"]
+        beliefs = [replace(belief, carried=None) for belief in self._fit.run.beliefs]
+        return content | {
+            "node_beliefs": beliefs,
+            "units": self._fit.units,
+            "shared_rows": self._fit.model.layout.shared_rows,
+            "log_scale_term": self._fit.log_scale_term,
+        }
+
+    def _restore(self, content: dict[str, Any]) -> None:
+        units, beliefs = content["units"], content["node_beliefs"]
+        model = make_model(units, self._settings(), content["shared_rows"])
+        self.node_posteriors_ = posteriors_of(beliefs, model, units)
+        self._fit = PcaFit(
+            self.node_posteriors_,
+            Run(beliefs, converged=content["converged"]),
+            content["n_start_rounds"],
+            content["n_start_bytes"],
+            content["log_scale_term"],
+            model,
+            units,
+        )
+        super()._restore(content)
 
     def _keep(self, fit: PcaFit) -> Self:
         self._fit = fit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dmfvi.consensus import ConsensusRule
 from dmfvi.engines.base import Engine
 from dmfvi.engines.links import Links
+from dmfvi.estimators.kept import Kept
 from dmfvi.estimators.validation import (
     check_one_shard_per_node,
     check_positive,
@@ -34,7 +35,7 @@ from dmfvi.network import Network
 SAME_BOUND = 1e-7
 
 
-class ConjugateEstimator(BaseEstimator):
+class ConjugateEstimator(Kept, BaseEstimator):
     """Runs a conjugate model on one node or many and keeps every node's posterior.
 
     Fitted attributes of all: ``posterior_`` (node 0's, natural parameters in the data's units), ``node_posteriors_``,
@@ -58,6 +59,16 @@ class ConjugateEstimator(BaseEstimator):
     node_posteriors_: list[Any]
     _belief: Any
     _node_beliefs: list[Any]
+    _kept: ClassVar[tuple[str, ...]] = (
+        "_node_beliefs",
+        "_units",
+        "history_",
+        "lower_bound_",
+        "n_rounds_",
+        "n_start_rounds_",
+        "n_start_bytes_",
+        "converged_",
+    )
 
     @abstractmethod
     def _in_data_units(self, q: Any) -> Belief:
@@ -176,6 +187,13 @@ class ConjugateEstimator(BaseEstimator):
         self._show(0)
         warn_unless_converged(inference.run, self.tol, stacklevel=4)
         return self
+
+    def _restore(self, content: dict[str, Any]) -> None:
+        """Subclasses that predict with ``_model`` make it first."""
+        super()._restore(content)
+        self.n_iter_ = self.n_rounds_
+        self.node_posteriors_ = [self._in_data_units(q) for q in self._node_beliefs]
+        self._show(content["node"])
 
     def _show(self, node: int) -> None:
         self.posterior_ = self.node_posteriors_[node]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmfvi.engines.base import Engine, RoundRecord, Run
 from dmfvi.engines.local import LocalEngine
+from dmfvi.estimators.kept import Kept
 from dmfvi.estimators.pca_fit import PosteriorObserver
 from dmfvi.estimators.validation import (
     check_one_shard_per_node,
@@ -32,13 +33,14 @@ from dmfvi.network import Network
 from dmfvi.progress import live_rounds
 
 
-class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class FactorEstimator(Kept, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Transform, impute, score and sample from ``posterior_``; subclasses fit it."""
 
     network: Network | None
     tol: float
     max_rounds: int
     verbose: int
+    _kept: ClassVar[tuple[str, ...]] = ("node_posteriors_", "history_", "n_iter_", "converged_")
 
     def transform(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Posterior mean of z for each row, NaN allowed; with ``return_std`` also its standard deviations."""
@@ -163,6 +165,13 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         self.history_["objective"] += log_scale_term
         self._n_features_out = len(self.components_)
         warn_unless_converged(run, self.tol, stacklevel=5)
+
+    def _restore(self, content: dict[str, Any]) -> None:
+        super()._restore(content)
+        if hasattr(self, "history_"):  # a message round is an iteration, where there are messages
+            self.n_rounds_ = self.n_iter_
+        self._take(self.node_posteriors_[content["node"]])
+        self._n_features_out = len(self.components_)
 
     def at_node(self, node: int) -> Self:
         """The same model as one node sees it: its own posterior, with its own noise if that is per node."""

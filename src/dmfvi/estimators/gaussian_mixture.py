@@ -254,6 +254,10 @@ class BayesianGaussianMixture(DensityMixin, ConjugateEstimator):
             )
         return Product(weights=q["weights"], components=components)
 
+    def _restore(self, content: dict[str, Any]) -> None:
+        self._model = self._make_model(content["units"])
+        super()._restore(content)
+
     def _take(self, node: int) -> None:
         weights, components = self.posterior_["weights"], self.posterior_["components"]
         self.weight_concentration_ = weights.parameters()["concentration"]

@@ -53,15 +53,22 @@ class HiddenMarkovEstimator(ConjugateEstimator):
         """Sum of the sequences' log probabilities."""
         return float(self.score_samples(X, lengths).sum())
 
-    def _fit_model(self, session: Session, shards: list[Sequences], emission: Emission) -> Self:
+    def _make_model(self) -> HiddenMarkov:
         k = int(self.n_components)
         start, step = self.start_concentration, self.transition_concentration
-        self._model = HiddenMarkov(
+        return HiddenMarkov(
             k,
-            emission,
+            self._emission(),
             np.full(k, 1.0 / k if start is None else float(start)),
             np.full((k, k), 1.0 / k if step is None else float(step)),
         )
+
+    def _restore(self, content: dict[str, Any]) -> None:
+        super()._restore(content)
+        self._model = self._make_model()
+
+    def _fit_model(self, session: Session, shards: list[Sequences]) -> Self:
+        self._model = self._make_model()
         best = self._best_of(self.n_init, session, self._model, shards)
         return self._keep(best, session, getattr(self, "_log_volume", 0.0))
 
@@ -70,6 +77,10 @@ class HiddenMarkovEstimator(ConjugateEstimator):
         for name in ("start_concentration", "transition_concentration"):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))
+
+    @abstractmethod
+    def _emission(self) -> Emission:
+        """What a state emits, with its prior."""
 
     @abstractmethod
     def _prepared(self, X: Any, lengths: Any) -> Sequences:

@@ -110,9 +110,8 @@ class GaussianHMM(HiddenMarkovEstimator):
         nodes = nodes_of_sequences(X, lengths, session, self.network is None)
         validate_data(self, nodes[0][0], ensure_all_finite="allow-nan", dtype=np.float64)
         self._check_common()
-        gaussian = self._gaussian()
         joined = [join(sequences) for sequences in nodes]
-        gaussian._check_settings(joined[0][0].shape[1])
+        self._gaussian()._check_settings(joined[0][0].shape[1])
         self._units = session.agree(agree_on_units, [rows for rows, _ in joined])[0]
         if self.n_components > self._units.n_samples:
             raise ValueError(
@@ -120,19 +119,10 @@ class GaussianHMM(HiddenMarkovEstimator):
                 f"{int(self._units.n_samples)}: choose fewer states"
             )
         self._log_volume = self._units.log_volume
-        mixture = gaussian._make_model(self._units)
-        kind = GaussianEmission if self.covariance == "full" else DiagonalGaussianEmission
-        emission = kind(
-            mixture.mean,
-            mixture.confidence,
-            mixture.dof,
-            mixture.inverse_scale,
-            mixture.start_covariance,
-        )
         shards = [
             Sequences(MixtureShard.of(self._units.apply(rows)), starts) for rows, starts in joined
         ]
-        return self._fit_model(session, shards, emission)
+        return self._fit_model(session, shards)
 
     def impute(self, X: Any, lengths: Any = None, return_std: bool = False) -> Any:
         """X with missing entries replaced by their means given the whole sequence; optionally deviations."""
@@ -158,6 +148,17 @@ class GaussianHMM(HiddenMarkovEstimator):
         return location[states] + np.einsum("tij,tj->ti", factor[states], noise), states
 
     # -- helpers --------------------------------------------------------------------------
+
+    def _emission(self) -> GaussianEmission | DiagonalGaussianEmission:
+        mixture = self._gaussian()._make_model(self._units)
+        kind = GaussianEmission if self.covariance == "full" else DiagonalGaussianEmission
+        return kind(
+            mixture.mean,
+            mixture.confidence,
+            mixture.dof,
+            mixture.inverse_scale,
+            mixture.start_covariance,
+        )
 
     def _gaussian(self) -> BayesianGaussianMixture:
         """The priors of the emissions are those of a mixture's components."""
@@ -237,6 +238,8 @@ class CategoricalHMM(HiddenMarkovEstimator):
     posterior_ : Product of ``initial``, ``transition`` and ``emission``, all Dirichlet.
     """
 
+    _kept = ("n_symbols_",)
+
     def __init__(
         self,
         n_components: int = 1,
@@ -307,16 +310,9 @@ class CategoricalHMM(HiddenMarkovEstimator):
         # how many symbols exist is part of the schema, like the names of columns
         self.n_symbols_ = int(largest + 1 if self.n_symbols is None else self.n_symbols)
         self.n_features_in_ = 1
-        concentration = self.emission_concentration
-        if concentration is not None:
-            check_positive("emission_concentration", concentration)
-        emission = CategoricalEmission(
-            np.full(
-                self.n_symbols_,
-                1.0 / self.n_symbols_ if concentration is None else float(concentration),
-            )
-        )
-        return self._fit_model(session, shards, emission)
+        if self.emission_concentration is not None:
+            check_positive("emission_concentration", self.emission_concentration)
+        return self._fit_model(session, shards)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Any, Any]:
         """A new sequence of symbols and its states; the parameters are drawn once from the posterior."""
@@ -328,6 +324,11 @@ class CategoricalHMM(HiddenMarkovEstimator):
         emission = draw["emission"].cumsum(1)
         symbols = (rng.random((n_samples, 1)) > emission[states][:, :-1]).sum(1)
         return symbols, states
+
+    def _emission(self) -> CategoricalEmission:
+        concentration = self.emission_concentration
+        each = 1.0 / self.n_symbols_ if concentration is None else float(concentration)
+        return CategoricalEmission(np.full(self.n_symbols_, each))
 
     def _prepared(self, X: Any, lengths: Any) -> Sequences:
         check_is_fitted(self)

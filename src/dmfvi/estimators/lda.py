@@ -60,6 +60,8 @@ class LatentDirichletAllocation(
     lower_bound_ : bound on the log probability of all words, in order; with all constants.
     """
 
+    _kept = ("_steps",)
+
     def __init__(
         self,
         n_components: int = 10,
@@ -290,6 +292,10 @@ class LatentDirichletAllocation(
 
     def _in_data_units(self, q: Dirichlet) -> Dirichlet:
         return q
+
+    def _restore(self, content: dict[str, Any]) -> None:
+        self._model = self._make_model(content["n_features_in"])
+        super()._restore(content)
 
     def _take(self, node: int) -> None:
         self.components_ = self.posterior_.parameters()["concentration"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self
 
@@ -33,7 +33,7 @@ from dmfvi.models.mixture_pca import (
     MixtureRows,
 )
 from dmfvi.models.pca import BayesianPcaModel
-from dmfvi.models.pca_belief import PcaPrior
+from dmfvi.models.pca_belief import PcaPrior, without_statistics
 from dmfvi.models.pca_posterior import PcaPosterior
 from dmfvi.models.pca_start import Units
 from dmfvi.models.pca_statistics import Layout
@@ -271,6 +271,22 @@ class MixtureOfPCA(DensityMixin, ConjugateEstimator):
         self._reference = None
         self._reference = self._in_data_units(inference.posteriors[0]).clusters
         return super()._keep(inference, session, log_volume)
+
+    def _saved(self) -> dict[str, Any]:
+        """Without the statistics that beliefs were made from: only a fit needs them."""
+        content = super()._saved()
+        content["node_beliefs"] = [
+            replace(q, components=tuple(without_statistics(b) for b in q.components))
+            for q in self._node_beliefs
+        ]
+        return content
+
+    def _restore(self, content: dict[str, Any]) -> None:
+        self._units, first = content["units"], content["node_beliefs"][0]
+        self._model = self._make_model(len(self._units.shift))
+        self._reference = None
+        self._reference = self._in_data_units(first).clusters
+        super()._restore(content)
 
     def _take(self, node: int) -> None:
         concentration = self.posterior_.weights.parameters()["concentration"]

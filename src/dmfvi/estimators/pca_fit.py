@@ -92,18 +92,7 @@ def fit_pca(
     meeting = Meeting(network, engine, rule.collective)
     start, n_observed = agree_on_start(shards, meeting, settings, rng)
     units = start.units
-    prior = settings.prior
-    width = settings.n_components + (1 if settings.fit_mean else 0)
-    # a vague prior is vague in the data's own units; one that is given is in given units
-    scaled_prior = PcaPrior() if prior is None else prior.rescaled(units.scale, units.shift)
-    model = BayesianPcaModel(
-        Layout(shards[0].shape[1], width, units.complete),
-        settings.n_components,
-        settings.covariance,
-        settings.noise,
-        scaled_prior,
-        settings.expansion,
-    )
+    model = make_model(units, settings, units.complete)
     if isinstance(rule, MomentsADMM):
         share = 1.0 if settings.replicated else 1.0 / network.n_nodes
         known = {f.name: getattr(model, f.name) for f in fields(model)} | {"expansion": False}
@@ -117,6 +106,29 @@ def fit_pca(
     beliefs = [belief] * len(shards)
     task = _Task(shards, beliefs, model, units, log_scale_term)
     return _run(task, network, rule, engine, settings, meeting, observer)
+
+
+def make_model(units: Units, settings: PcaSettings, shared_rows: bool) -> BayesianPcaModel:
+    """The model of standardised data."""
+    prior = settings.prior
+    width = settings.n_components + (1 if settings.fit_mean else 0)
+    # a vague prior is vague in the data's own units; one that is given is in given units
+    scaled_prior = PcaPrior() if prior is None else prior.rescaled(units.scale, units.shift)
+    return BayesianPcaModel(
+        Layout(len(units.shift), width, shared_rows),
+        settings.n_components,
+        settings.covariance,
+        settings.noise,
+        scaled_prior,
+        settings.expansion,
+    )
+
+
+def posteriors_of(beliefs: list[Any], model: BayesianPcaModel, units: Units) -> list[PcaPosterior]:
+    """In the data's units; columns in the same order and with the same signs at all nodes."""
+    sort = model.prior.component_location is None
+    made = [PcaPosterior.of(b, units, sort) for b in beliefs]
+    return [made[0], *(p.aligned_to(made[0]) for p in made[1:])] if sort else made
 
 
 def continue_pca(
@@ -180,11 +192,9 @@ def _run(
     if _extrapolates(task.model, network, settings):
         model = AcceleratedPcaModel(task.model)
     job = Job(model, rule, tol=settings.tol, replicated=settings.replicated)
-    sort = task.model.prior.component_location is None
 
     def posteriors(beliefs: list[Any]) -> list[PcaPosterior]:
-        made = [PcaPosterior.of(b, task.units, sort) for b in beliefs]
-        return [made[0], *(p.aligned_to(made[0]) for p in made[1:])] if sort else made
+        return posteriors_of(beliefs, task.model, task.units)
 
     watch: Observer | None = None
     if observer is not None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from dmfvi.agreement import Meeting
@@ -22,13 +21,12 @@ from dmfvi.estimators.rating_fit import RatingRun, RatingSettings, fit_ratings
 from dmfvi.estimators.rating_predictor import RatingPredictor
 from dmfvi.estimators.rating_validation import Watched
 from dmfvi.estimators.validation import check_choice, check_positive, check_whole
-from dmfvi.kernels.ratings import RatingRows
 from dmfvi.models.ratings_belief import RatingBelief
 from dmfvi.network import Network
 from dmfvi.progress import live_sweeps
+from dmfvi.ratings.checkpoint import Checkpoint
 from dmfvi.ratings.ids import IdIndex
-from dmfvi.ratings.storage import Checkpoint, SavedRatings, load_ratings, save_ratings
-from dmfvi.ratings.table import Block, RatingInput, Scale, joined, read_input, split_block
+from dmfvi.ratings.table import Block, RatingInput, joined, read_input, split_block
 
 #: a sweep is dear and a message cheap: agreement within a sweep goes nearly all the way
 DAMPING = 1e-9
@@ -95,6 +93,8 @@ class RatingFactorization(RatingPredictor):
     >>> mean.shape
     (2,)
     """
+
+    _kept = ("lower_bound_", "history_", "n_sweeps_", "n_rounds_", "n_start_rounds_", "converged_")
 
     def __init__(
         self,
@@ -319,11 +319,15 @@ class RatingFactorization(RatingPredictor):
             )
         return belief
 
+    def _restore(self, content: dict[str, Any]) -> None:
+        super()._restore(content)
+        self.n_iter_ = content["n_sweeps"]
+
     def _keep(self, run: RatingRun) -> None:
         """Fitted attributes from the nodes' beliefs as they are."""
         users = run.users()
-        self._set_posterior(run.posterior(0, users))
         self.node_posteriors_ = [run.posterior(node) for node in range(len(run.beliefs))]
+        self._set_posterior(replace(self.node_posteriors_[0], users=users))
         self.lower_bound_ = run.beliefs[0].objective
         swept = [record for record in run.history if record.swept]
         self.history_ = {
@@ -340,44 +344,6 @@ class RatingFactorization(RatingPredictor):
         self.n_start_rounds_ = run.start_rounds
         self.converged_ = run.converged
         self._run = None  # the ratings by item are not needed any more
-
-    # -- files ----------------------------------------------------------------------------
-
-    def save(self, directory: str | Path) -> Path:
-        """Write the model into a directory, whole or not at all; nothing is pickled."""
-        check_is_fitted(self)
-        saved = SavedRatings(
-            self.posterior_,
-            self.user_ids_,
-            self.item_ids_,
-            self.rating_scale_,
-            [rows.indptr for rows in self._rated],
-            [rows.columns for rows in self._rated],
-            self.n_sweeps_,
-            self.max_sweeps,
-        )
-        return save_ratings(saved, directory)
-
-    @classmethod
-    def load(cls, directory: str | Path) -> Self:
-        """What ``save`` wrote, ready to predict."""
-        saved = load_ratings(directory)
-        model = cls(
-            saved.posterior.layout.n_factors,
-            max_sweeps=saved.max_sweeps,
-            rating_scale=saved.scale,
-        )
-        model.rating_scale_ = Scale(*saved.scale)
-        model.user_ids_, model.item_ids_ = saved.user_ids, saved.item_ids
-        model._users, model._items = IdIndex(saved.user_ids), IdIndex(saved.item_ids)
-        model._rated = [
-            RatingRows(indptr, columns, np.empty(0, np.uint8), 0.0, 1.0)
-            for indptr, columns in zip(saved.indptr, saved.columns, strict=True)
-        ]
-        model._set_posterior(saved.posterior)
-        model.node_posteriors_ = [saved.posterior]
-        model.n_sweeps_ = model.n_iter_ = saved.n_sweeps
-        return model
 
 
 def _say_what_is_empty(n_users: int, n_items: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi._numeric import FloatArray, plain
+from dmfvi.estimators.kept import Kept
 from dmfvi.estimators.rating_validation import Evaluation, evaluate
 from dmfvi.estimators.validation import check_choice, check_whole
 from dmfvi.families.base import unpack_symmetric
@@ -35,7 +36,7 @@ class Recommendations(NamedTuple):
     scores: FloatArray
 
 
-class RatingPredictor(BaseEstimator):
+class RatingPredictor(Kept, BaseEstimator):
     """Predictions from ``posterior_``; subclasses fit it."""
 
     posterior_: RatingPosterior
@@ -46,6 +47,14 @@ class RatingPredictor(BaseEstimator):
     _users: IdIndex
     _items: IdIndex
     _rated: list[RatingRows]
+    _kept: ClassVar[tuple[str, ...]] = (
+        "node_posteriors_",
+        "user_ids_",
+        "item_ids_",
+        "rating_scale_",
+        "_folded",
+        "_folded_items",
+    )
 
     # -- predicting -----------------------------------------------------------------------
 
@@ -196,6 +205,26 @@ class RatingPredictor(BaseEstimator):
         self.noise_deviation_ = scale * float(np.sqrt(posterior.noise_rate / posterior.noise_shape))
         self._folded: dict[Any, UserPosteriors] = {}
         self._folded_items: dict[Any, NDArray[np.int64]] = {}
+
+    def _saved(self) -> dict[str, Any]:
+        """Of the ratings only who has rated what, so that nobody is recommended what they know."""
+        rated = [(rows.indptr, rows.columns) for rows in self._rated]
+        return super()._saved() | {"users": self.posterior_.users, "rated": rated}
+
+    def _restore(self, content: dict[str, Any]) -> None:
+        nodes = content["node_posteriors"]
+        self._set_posterior(replace(nodes[content["node"]], users=content["users"]))
+        super()._restore(content)
+        self._users, self._items = IdIndex(self.user_ids_), IdIndex(self.item_ids_)
+        self._rated = [
+            RatingRows(indptr, columns, np.empty(0, np.uint8), 0.0, 1.0)
+            for indptr, columns in content["rated"]
+        ]
+
+    def _node(self) -> int:
+        """``posterior_`` is a node's with the users added."""
+        shown = self.posterior_.item_mean
+        return next((i for i, q in enumerate(self.node_posteriors_) if q.item_mean is shown), 0)
 
     def _rows(
         self, users: ArrayLike, items: ArrayLike

@@ -138,6 +138,8 @@ class BayesianLinearRegression(RegressorMixin, _Regression):
     lower_bound_ : the log evidence itself.
     """
 
+    _kept = ("_target",)
+
     def __init__(
         self,
         *,
@@ -273,6 +275,8 @@ class BayesianLogisticRegression(ClassifierMixin, _Regression):
     coef_covariance_ : posterior covariances of (coefficients, intercept).
     posterior_ : MultivariateNormal over (coefficients, intercept), one per class against the rest.
     """
+
+    _kept = ("classes_",)
 
     def __init__(
         self,

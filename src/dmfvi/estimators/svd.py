@@ -42,6 +42,7 @@ class SVDFactorization(FactorEstimator):
     """
 
     network: Network | None = None
+    _kept = ("singular_values_",)
 
     def __init__(
         self,

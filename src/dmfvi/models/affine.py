@@ -22,6 +22,7 @@ from dmfvi.models.affine_shard import DIMENSIONS, AffineShard, Points
 from dmfvi.models.base import Absorbed, Model
 from dmfvi.models.pca_belief import GammaPrior
 from dmfvi.models.pca_expansion import ExpansionInput, rotating_change
+from dmfvi.tags import stored_as
 
 PACKED = DIMENSIONS * (DIMENSIONS + 1) // 2
 #: alternations of q(S) and q(alpha) on the same statistics, before and after the change of coordinates
@@ -30,6 +31,7 @@ STEPS_BEFORE, STEPS_AFTER = 2, 8
 HELD_PRECISION = 1e-2
 
 
+@stored_as("affine-belief")
 @dataclass(frozen=True)
 class AffineBelief:
     """q(S), q(tau), q(alpha) in the node's own coordinates s' = axes^-T (s - origin)."""

@@ -33,11 +33,13 @@ from dmfvi.models.extrapolation import (
     has_fallen,
     one_over_norm,
 )
+from dmfvi.tags import stored_as
 
 #: part of the way to the domain's edge that a limited step goes
 EDGE_FRACTION = 0.9
 
 
+@stored_as("conjugate-belief")
 @dataclass(frozen=True)
 class ConjugateBelief:
     """q(global), how it came about, and what the next extrapolation needs."""

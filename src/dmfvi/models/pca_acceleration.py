@@ -27,8 +27,10 @@ from dmfvi.models.extrapolation import (
 from dmfvi.models.pca import BayesianPcaModel
 from dmfvi.models.pca_belief import PcaBelief
 from dmfvi.models.pca_statistics import PcaStatistics
+from dmfvi.tags import stored_as
 
 
+@stored_as("accelerated-pca-belief")
 @dataclass(frozen=True)
 class AcceleratedBelief(PcaBelief):
     """A belief, and what the next extrapolation needs."""

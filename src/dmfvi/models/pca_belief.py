@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 
 import numpy as np
 
 from dmfvi.families import Gamma
 from dmfvi.families.base import FloatArray
+from dmfvi.tags import stored_as
 
 
+@stored_as("gamma-prior")
 @dataclass(frozen=True)
 class GammaPrior:
     """Gamma(shape, rate) for a precision that is learned."""
@@ -30,6 +32,7 @@ class GammaPrior:
         return Gamma.from_parameters(np.full(size, self.shape), np.full(size, self.rate))
 
 
+@stored_as("pca-prior")
 @dataclass(frozen=True)
 class PcaPrior:
     """Prior of the model: each precision is learned under a Gamma, or fixed when a number.
@@ -76,6 +79,7 @@ def _rescaled(prior: GammaPrior | float, scale: float) -> GammaPrior | float:
     return prior * scale**2
 
 
+@stored_as("pca-belief")
 @dataclass(frozen=True)
 class PcaBelief:
     """q(W~), q(tau), q(alpha), q(theta), in the node's own coordinates of z.
@@ -109,3 +113,8 @@ class PcaBelief:
     def loadings(self) -> FloatArray:
         """E[W], (D, M)."""
         return self.mean[:, : self.n_latent]
+
+
+def without_statistics(belief: PcaBelief) -> PcaBelief:
+    """What predictions need of a belief."""
+    return replace(belief, total=None, own_noise=None, carried=None)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dmfvi.families.base import FloatArray
+from dmfvi.tags import stored_as
 
 #: columns of the random test matrix beyond the components wanted
 OVERSAMPLING = 5
@@ -22,6 +23,7 @@ NOISE_FLOOR = 1e-6
 HEAD = 4
 
 
+@stored_as("pca-units")
 @dataclass(frozen=True)
 class Units:
     """x' = (x - shift) / scale, the same at all nodes."""

@@ -21,8 +21,10 @@ from dmfvi._numeric import relative_norm
 from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric
 from dmfvi.models.base import Absorbed, Model
 from dmfvi.models.pca_shard import Shard, Weights
+from dmfvi.tags import stored_as
 
 
+@stored_as("ppca-belief")
 class PpcaBelief(NamedTuple):
     """A point estimate: W~ (D, K) and the noise precision; and the log-likelihood it was found from."""
 

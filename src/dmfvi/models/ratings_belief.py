@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from dmfvi._numeric import FloatArray, inverse, symmetrize
 from dmfvi.families.base import pack_symmetric, unpack_symmetric
 from dmfvi.kernels.ratings import NoisePrior, RecordLayout, records_of
+from dmfvi.tags import stored_as
 
 #: alternations of coefficients and the precisions of their columns
 RIDGE_STEPS = 3
@@ -19,6 +19,7 @@ RIDGE_STEPS = 3
 RIDGE_RANGE = (1e-1, 1e8)
 
 
+@stored_as("rating-side-prior")
 @dataclass(frozen=True)
 class SidePrior:
     """v ~ N(coefficients @ features, covariance) for the rows of one side.
@@ -90,6 +91,7 @@ class PriorKnowledge:
         return replace(made, log_density=float(density))
 
 
+@stored_as("rating-belief")
 @dataclass(frozen=True)
 class RatingBelief:
     """q(w, c) of every item, and the learned hierarchy."""
@@ -115,47 +117,6 @@ class RatingBelief:
     def noise_prior(self, steps: int) -> NoisePrior:
         """As the kernels take it."""
         return NoisePrior(self.noise_shape, self.noise_rate, steps)
-
-    #: arrays that a checkpoint keeps; records follow from them
-    SAVED = ("mean", "covariance", "user_mean", "user_covariance")
-
-    def arrays(self) -> dict[str, Any]:
-        """Plain arrays, for a file."""
-        content: dict[str, Any] = {name: getattr(self, name) for name in self.SAVED}
-        for side in ("user", "item"):
-            prior: SidePrior = getattr(self, f"{side}_prior")
-            content[f"{side}_prior_coefficients"] = prior.coefficients
-            content[f"{side}_prior_covariance"] = prior.covariance
-            content[f"{side}_prior_ridge"] = prior.ridge
-        names = ("noise_shape", "noise_rate", "global_bound", "objective", "sweeps")
-        return content | {name: getattr(self, name) for name in names}
-
-    @classmethod
-    def from_arrays(cls, content: dict[str, Any]) -> RatingBelief:
-        """Inverse of ``arrays``."""
-        mean, covariance = content["mean"], content["covariance"]
-        priors = [
-            SidePrior(
-                content[f"{side}_prior_coefficients"],
-                content[f"{side}_prior_covariance"],
-                content[f"{side}_prior_ridge"],
-            )
-            for side in ("user", "item")
-        ]
-        return cls(
-            mean,
-            covariance,
-            records_of(mean, covariance, RecordLayout(mean.shape[1] - 1)),
-            priors[0],
-            priors[1],
-            float(content["noise_shape"]),
-            float(content["noise_rate"]),
-            content["user_mean"],
-            content["user_covariance"],
-            float(content["global_bound"]),
-            float(content["objective"]),
-            int(content["sweeps"]),
-        )
 
 
 def canonical(belief: RatingBelief) -> RatingBelief:

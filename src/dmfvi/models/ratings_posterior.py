@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +23,12 @@ from dmfvi.models.ratings import RatingModel
 from dmfvi.models.ratings_belief import RatingBelief, SidePrior, canonical
 from dmfvi.models.ratings_shard import RatedUsers
 from dmfvi.models.ratings_start import ChoiceBasis, RatingUnits, item_features, user_features
+from dmfvi.tags import stored_as
 
 UNKNOWN = -1
 
 
+@stored_as("rating-users")
 @dataclass(frozen=True)
 class UserPosteriors:
     """q of every user's factors and bias, in single precision, and of the noise, (n, 2)."""
@@ -64,6 +65,7 @@ def noise_variance(noise: FloatArray) -> FloatArray:
     return np.asarray(rate / np.where(shape > 1.5, shape - 1.0, shape))
 
 
+@stored_as("rating-posterior")
 @dataclass(frozen=True)
 class RatingPosterior:
     """Everything a prediction needs; factors are in canonical coordinates and units of ``scale``.
@@ -198,61 +200,3 @@ class RatingPosterior:
         for a, b in zip(*natural, strict=True):
             largest = max(largest, float(np.linalg.norm(a - b) / np.linalg.norm(b)))
         return float(largest)
-
-    def arrays(self) -> dict[str, Any]:
-        """Plain arrays of everything but the users."""
-        return {
-            "item_mean": self.item_mean,
-            "item_covariance": self.item_covariance,
-            "user_coefficients": self.user_prior.coefficients,
-            "user_prior_covariance": self.user_prior.covariance,
-            "user_ridge": self.user_prior.ridge,
-            "item_coefficients": self.item_prior.coefficients,
-            "item_prior_covariance": self.item_prior.covariance,
-            "item_ridge": self.item_prior.ridge,
-            "population_mean": self.population_mean,
-            "population_covariance": self.population_covariance,
-            "noise_shape": self.noise_shape,
-            "noise_rate": self.noise_rate,
-            "noise_steps": self.noise_steps,
-            "item_counts": self.units.item_counts,
-            "n_users": self.units.n_users,
-            "n_ratings": self.units.n_ratings,
-            "rating_mean": self.units.mean,
-            "rating_scale": self.units.scale,
-            "choice_vectors": self.choice.vectors,
-            "choice_strengths": self.choice.strengths,
-        }
-
-    @classmethod
-    def from_arrays(cls, content: dict[str, Any], users: UserPosteriors) -> RatingPosterior:
-        """Inverse of ``arrays``."""
-        units = RatingUnits(
-            content["item_counts"],
-            float(content["n_users"]),
-            float(content["n_ratings"]),
-            float(content["rating_mean"]),
-            float(content["rating_scale"]),
-        )
-        return cls(
-            content["item_mean"],
-            content["item_covariance"],
-            SidePrior(
-                content["user_coefficients"],
-                content["user_prior_covariance"],
-                content["user_ridge"],
-            ),
-            SidePrior(
-                content["item_coefficients"],
-                content["item_prior_covariance"],
-                content["item_ridge"],
-            ),
-            content["population_mean"],
-            content["population_covariance"],
-            float(content["noise_shape"]),
-            float(content["noise_rate"]),
-            int(content["noise_steps"]),
-            units,
-            ChoiceBasis(content["choice_vectors"], content["choice_strengths"]),
-            users,
-        )

@@ -16,8 +16,10 @@ import numpy as np
 from dmfvi._numeric import relative_norm
 from dmfvi.families.base import FloatArray
 from dmfvi.models.base import Absorbed, Belief, ConjugateModel, Model
+from dmfvi.tags import stored_as
 
 
+@stored_as("stochastic-belief")
 @dataclass(frozen=True)
 class StochasticBelief:
     """q(global) after so many steps."""

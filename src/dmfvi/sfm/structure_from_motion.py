@@ -19,6 +19,7 @@ from dmfvi.consensus import AllReduce, BregmanADMM, ConsensusRule, StatisticsTra
 from dmfvi.engines import open_engine
 from dmfvi.engines.base import Engine, Run
 from dmfvi.engines.links import Links
+from dmfvi.estimators.kept import Kept
 from dmfvi.estimators.pca_fit import HELD_SWEEPS, PcaSettings, agree_on_start
 from dmfvi.estimators.validation import check_choice, check_positive, check_whole
 from dmfvi.families import MultivariateNormal
@@ -63,7 +64,7 @@ CONSENSUS: dict[str, Callable[[], ConsensusRule]] = {
 }
 
 
-class StructureFromMotion(BaseEstimator):
+class StructureFromMotion(Kept, BaseEstimator):
     """3-D points with covariances from 2-D tracks, pooled or over a network of cameras.
 
     Each camera keeps its tracks; neighbours exchange statistics of the structure only. The direction of every
@@ -107,8 +108,22 @@ class StructureFromMotion(BaseEstimator):
     (True, (8, 3))
     """
 
-    #: what ``dmfvi.save`` leaves out
-    _data_attributes = ("_tracks",)
+    #: in a file; the tracks stay where they are
+    _kept = (
+        "_structures",
+        "_cameras",
+        "_shape_cov",
+        "camera_of_frame_",
+        "reprojection_errors_",
+        "metric_",
+        "metric_message_",
+        "history_",
+        "lower_bound_",
+        "n_rounds_",
+        "n_start_rounds_",
+        "n_start_bytes_",
+        "converged_",
+    )
 
     def __init__(
         self,
@@ -346,6 +361,20 @@ class StructureFromMotion(BaseEstimator):
             np.concatenate([p.mean for p in poses])[rows],
             np.concatenate([p.covariance for p in poses])[rows],
         )
+        self._structures = structures
+        self.camera_of_frame_ = np.asarray(owner)
+        gaps = self._tracks - project(structures[0], self._cameras)[0]
+        self.reprojection_errors_ = np.sqrt(gaps[0::2] ** 2 + gaps[1::2] ** 2)
+        self._show()
+
+    def _restore(self, content: dict[str, Any]) -> None:
+        super()._restore(content)
+        self.n_iter_ = self.n_rounds_
+        self._show()
+
+    def _show(self) -> None:
+        """What follows from the nodes' structures and the cameras."""
+        structures = self._structures
         self._structure = structures[0]
         self.structure_ = structures[0].mean
         self.structure_cov_ = structures[0].covariance + self._shape_cov
@@ -357,10 +386,7 @@ class StructureFromMotion(BaseEstimator):
         self.posterior_ = self.node_posteriors_[0]
         self.cameras_ = self._cameras.mean.reshape(-1, 2, DIMENSIONS + 1)
         self.cameras_cov_ = self._cameras.covariance.reshape(-1, 2, DIMENSIONS + 1, DIMENSIONS + 1)
-        self.camera_of_frame_ = np.asarray(owner)
         self.noise_ = float(structures[0].noise_precision ** -0.5)
-        gaps = self._tracks - self.reconstruct()
-        self.reprojection_errors_ = np.sqrt(gaps[0::2] ** 2 + gaps[1::2] ** 2)
         self.reprojection_error_ = float(np.sqrt(np.nanmean(self.reprojection_errors_**2)))
 
 
