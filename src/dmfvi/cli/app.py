@@ -203,11 +203,7 @@ def impute(
     header: Header = None,
 ) -> None:
     """Fill the missing entries of a table with their predictive means."""
-    fitted = load(model)
-    if not isinstance(fitted, BayesianPCA):
-        raise ValueError(
-            f"{model} holds a {type(fitted).__name__}, here a BayesianPCA is needed: give one that dmfvi fit wrote"
-        )
+    fitted = load(model, BayesianPCA)
     if not fitted.converged_:
         print(f"warning: the model in {model} had not converged", file=sys.stderr)
     given = read_table(data, header)

@@ -199,7 +199,7 @@ def predict(
     target = out if out is not None else pairs.with_name(f"{pairs.stem}.predicted.csv")
     if target.suffix != ".csv" or target.is_dir() or target.resolve() == pairs.resolve():
         raise ValueError(f"--out {target} must be a .csv file, and not the input")
-    fitted = _load(model)
+    fitted = load(model, RatingFactorization)
     users, items = read_pairs(pairs)
     _write_predictions(fitted, users, items, target, level)
 
@@ -216,7 +216,7 @@ def recommend(
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
 ) -> None:
     """The best items that a user has not rated yet."""
-    fitted = _load(model)
+    fitted = load(model, RatingFactorization)
     best = fitted.recommend(user, n, strategy.value, random_state=seed)
     table = RichTable(title=f"For user {escape(user)}, by {strategy.value}")
     for name in ("item", "rating", "uncertainty", "score"):
@@ -255,16 +255,6 @@ def _check_options(
         raise ValueError(f"--out {out} is a file: give a directory")
     if (low is None) != (high is None):
         raise ValueError("--low and --high go together: give both ends of the scale")
-
-
-def _load(path: Path) -> RatingFactorization:
-    fitted = load(path)
-    if not isinstance(fitted, RatingFactorization):
-        raise ValueError(
-            f"{path} holds a {type(fitted).__name__}, here a RatingFactorization is needed: "
-            "give one that dmfvi ratings fit wrote"
-        )
-    return fitted
 
 
 def _checkpoint(out: Path, settings: dict[str, Any]) -> Checkpoint:

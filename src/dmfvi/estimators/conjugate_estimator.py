@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dmfvi.consensus import ConsensusRule
 from dmfvi.engines.base import Engine
 from dmfvi.engines.links import Links
-from dmfvi.estimators.kept import Kept
+from dmfvi.estimators.kept import OF_A_RUN, Kept
 from dmfvi.estimators.validation import (
     check_one_shard_per_node,
     check_positive,
@@ -59,16 +59,7 @@ class ConjugateEstimator(Kept, BaseEstimator):
     node_posteriors_: list[Any]
     _belief: Any
     _node_beliefs: list[Any]
-    _kept: ClassVar[tuple[str, ...]] = (
-        "_node_beliefs",
-        "_units",
-        "history_",
-        "lower_bound_",
-        "n_rounds_",
-        "n_start_rounds_",
-        "n_start_bytes_",
-        "converged_",
-    )
+    _kept: ClassVar[tuple[str, ...]] = ("_node_beliefs", "_units", "n_start_bytes_", *OF_A_RUN)
 
     @abstractmethod
     def _in_data_units(self, q: Any) -> Belief:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+#: of every run of nodes
+OF_A_RUN = ("history_", "lower_bound_", "n_rounds_", "n_start_rounds_", "converged_")
+
 
 class Kept:
     """The attributes that ``_kept`` names, in a class or in its bases, are written; the rest follows from them."""

@@ -33,7 +33,7 @@ from dmfvi.models.mixture_pca import (
     MixtureRows,
 )
 from dmfvi.models.pca import BayesianPcaModel
-from dmfvi.models.pca_belief import PcaPrior, without_statistics
+from dmfvi.models.pca_belief import PcaPrior
 from dmfvi.models.pca_posterior import PcaPosterior
 from dmfvi.models.pca_start import Units
 from dmfvi.models.pca_statistics import Layout
@@ -276,7 +276,7 @@ class MixtureOfPCA(DensityMixin, ConjugateEstimator):
         """Without the statistics that beliefs were made from: only a fit needs them."""
         content = super()._saved()
         content["node_beliefs"] = [
-            replace(q, components=tuple(without_statistics(b) for b in q.components))
+            replace(q, components=tuple(replace(b, total=None) for b in q.components))
             for q in self._node_beliefs
         ]
         return content

@@ -16,6 +16,7 @@ from dmfvi.agreement import Meeting
 from dmfvi.consensus import AllReduce, BregmanADMM, ConsensusRule, StatisticsTracking
 from dmfvi.engines import open_engine
 from dmfvi.engines.base import Engine
+from dmfvi.estimators.kept import OF_A_RUN
 from dmfvi.estimators.rating_agreement import agree_on_catalogue
 from dmfvi.estimators.rating_fit import RatingRun, RatingSettings, fit_ratings
 from dmfvi.estimators.rating_predictor import RatingPredictor
@@ -94,7 +95,7 @@ class RatingFactorization(RatingPredictor):
     (2,)
     """
 
-    _kept = ("lower_bound_", "history_", "n_sweeps_", "n_rounds_", "n_start_rounds_", "converged_")
+    _kept = ("n_sweeps_", *OF_A_RUN)
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
@@ -113,8 +113,3 @@ class PcaBelief:
     def loadings(self) -> FloatArray:
         """E[W], (D, M)."""
         return self.mean[:, : self.n_latent]
-
-
-def without_statistics(belief: PcaBelief) -> PcaBelief:
-    """What predictions need of a belief."""
-    return replace(belief, total=None, own_noise=None, carried=None)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from dmfvi.kernels.ratings import RecordLayout, records_of
 from dmfvi.models.ratings_belief import RatingBelief
 from dmfvi.storage.archive import FileKind
 from dmfvi.storage.structured import read_structured, write_structured
@@ -44,10 +40,7 @@ class Checkpoint(NamedTuple):
 
 def save_checkpoint(checkpoint: Checkpoint, directory: str | Path) -> Path:
     """Write a checkpoint into a directory."""
-    # the items' records follow from their means and covariances
-    belief = replace(checkpoint.belief, records=np.empty(0, np.float32))
-    path = Path(directory) / CHECKPOINT_FILE
-    return write_structured(path, checkpoint._replace(belief=belief), RATING_CHECKPOINT)
+    return write_structured(Path(directory) / CHECKPOINT_FILE, checkpoint, RATING_CHECKPOINT)
 
 
 def load_checkpoint(directory: str | Path) -> Checkpoint:
@@ -56,7 +49,4 @@ def load_checkpoint(directory: str | Path) -> Checkpoint:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: fit without --resume first")
     checkpoint: Checkpoint = read_structured(path, RATING_CHECKPOINT)
-    belief = checkpoint.belief
-    layout = RecordLayout(belief.mean.shape[1] - 1)
-    records = records_of(belief.mean, belief.covariance, layout)
-    return checkpoint._replace(belief=replace(belief, records=records))
+    return checkpoint

@@ -19,7 +19,7 @@ from dmfvi.consensus import AllReduce, BregmanADMM, ConsensusRule, StatisticsTra
 from dmfvi.engines import open_engine
 from dmfvi.engines.base import Engine, Run
 from dmfvi.engines.links import Links
-from dmfvi.estimators.kept import Kept
+from dmfvi.estimators.kept import OF_A_RUN, Kept
 from dmfvi.estimators.pca_fit import HELD_SWEEPS, PcaSettings, agree_on_start
 from dmfvi.estimators.validation import check_choice, check_positive, check_whole
 from dmfvi.families import MultivariateNormal
@@ -117,12 +117,8 @@ class StructureFromMotion(Kept, BaseEstimator):
         "reprojection_errors_",
         "metric_",
         "metric_message_",
-        "history_",
-        "lower_bound_",
-        "n_rounds_",
-        "n_start_rounds_",
         "n_start_bytes_",
-        "converged_",
+        *OF_A_RUN,
     )
 
     def __init__(

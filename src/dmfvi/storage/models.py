@@ -58,10 +58,10 @@ def save(model: Any, path: str | Path, details: Mapping[str, Any] | None = None)
     return write_structured(target, content, MODEL, details=details)
 
 
-def load(path: str | Path) -> Any:
+def load(path: str | Path, kind: type[Any] = BaseEstimator) -> Any:
     """The fitted estimator that ``save`` wrote, from its file or from the directory of its ``model.npz``.
 
-    A damaged, altered or foreign file, or one of another version, is refused with the reason and what to do.
+    ``kind`` is the class that is needed. A damaged, altered or foreign file, or one of another version, is refused with the reason and what to do.
     """
     file = _file(path)
     content = read_structured(file, MODEL)
@@ -70,6 +70,10 @@ def load(path: str | Path) -> Any:
         model._restore(content["fitted"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise MODEL.refusal(file, f"was written by another version ({error!r})") from error
+    if not isinstance(model, kind):
+        raise ValueError(
+            f"{file} holds a {type(model).__name__}, here a {kind.__name__} is needed: give another file"
+        )
     return model
 
 
