@@ -157,7 +157,7 @@ def test_arrays_are_as_large_as_they_are_declared(file: Path) -> None:
     held[name] = np.zeros(10_000)
     np.savez(file, **held)
     refused(file, rf"altered: {name} takes 80128 bytes, declared are {head['arrays'][name]}")
-    raw = npy(np.zeros(50)).replace(b"(50,)", b"(9**9,)").replace(b"(9**9,)", b"(99,)")
+    raw = npy(np.zeros(50)).replace(b"(50,)", b"(99,)")
     with zipfile.ZipFile(file, "w") as made:
         for key, array in held.items():
             made.writestr(f"{key}.npy", raw if key == name else npy(array))
