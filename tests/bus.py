@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from dmfvi.deploy.program import NodeProgram
 from dmfvi.engines.faults import Faults, FaultyTransport
 from dmfvi.engines.network_node import Timing
 from dmfvi.network import Network
-from dmfvi.storage import SavedPosterior, load_posterior
+from dmfvi.storage import load
 
 
 class Killed(BaseException):
@@ -146,5 +147,5 @@ class Cluster:
             assert not self.threads[node].is_alive(), f"node {node} has not ended"
         assert not self.errors, self.errors
 
-    def posterior(self, node: int) -> SavedPosterior:
-        return load_posterior(self.folder / f"node-{node}")
+    def saved(self, node: int) -> Any:
+        return load(self.folder / f"node-{node}")

@@ -52,7 +52,7 @@ def run(
 KILLER = """
 import os, sys
 from mpi4py import MPI
-from dmfvi.checkpoint import Journal
+from dmfvi.storage.journal import Journal
 from dmfvi.cli import main
 
 note = Journal.note
@@ -71,7 +71,7 @@ main()
 LATE_KILLER = """
 import os, sys
 from mpi4py import MPI
-from dmfvi.checkpoint import Journal
+from dmfvi.storage.journal import Journal
 from dmfvi.cli import main
 
 finish = Journal.finish

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dmfvi.network import Network
-from dmfvi.storage import SavedPosterior, load_posterior
+from dmfvi.storage import load
 
 
 def free_ports(count: int) -> list[int]:
@@ -139,8 +139,8 @@ class Processes:
             process.wait(max(0.1, deadline - time.monotonic()))
             assert process.returncode == 0, self.said(node)
 
-    def saved(self, node: int) -> SavedPosterior:
-        return load_posterior(self.folder / f"node-{node}")
+    def saved(self, node: int) -> Any:
+        return load(self.folder / f"node-{node}")
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 import dmfvi
 from dmfvi.cli import main
 from dmfvi.datasets import make_cube, make_low_rank, mask_at_random, read_table
-from dmfvi.storage import FILE_NAME, load_posterior
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -56,12 +54,23 @@ def test_fit_then_impute(
     )
     assert code == 0
     assert "converged" in capsys.readouterr().out
-    estimator = dmfvi.load(model / "model.npz")
+    assert [path.name for path in model.iterdir()] == ["model.npz"]
+    estimator = dmfvi.load(model)
+    assert estimator.feature_names_in_.tolist() == list("abcdef")
     assert estimator.network.n_nodes == 6
     assert np.sqrt(np.mean((estimator.impute(holes) - truth)[np.isnan(holes)] ** 2)) < 0.5
     filled = tmp_path / "filled.csv"
     assert (
-        run(monkeypatch, "impute", str(path), "--model", str(model), "--out", str(filled), "--std")
+        run(
+            monkeypatch,
+            "impute",
+            str(path),
+            "--model",
+            str(model / "model.npz"),
+            "--out",
+            str(filled),
+            "--std",
+        )
         == 0
     )
     result = read_table(filled)
@@ -240,7 +249,7 @@ def test_an_unfinished_fit_ends_with_status_two(
     table: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert fit_small(table[0], tmp_path / "model", monkeypatch, "--max-rounds", "3") == 2
-    assert not load_posterior(tmp_path / "model").converged
+    assert not dmfvi.load(tmp_path / "model").converged_
 
 
 def test_broken_archives_are_refused(tmp_path: Path) -> None:
@@ -250,28 +259,36 @@ def test_broken_archives_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"not a readable \.npz table"):
         read_table(tmp_path / "t.npz")
     np.save(tmp_path / "t.npy", np.eye(3))
-    with pytest.raises(ValueError, match="is no model"):
-        load_posterior(tmp_path / "t.npy")
+    with pytest.raises(ValueError, match="damaged or no saved model"):
+        dmfvi.load(tmp_path / "t.npy")
 
 
 def test_a_truncated_model_is_refused(
-    table: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: tuple[Path, np.ndarray, np.ndarray],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     model = tmp_path / "model"
     run(monkeypatch, "fit", str(table[0]), "--nodes", "2", "--out", str(model))
-    file = model / FILE_NAME
-    whole = file.read_bytes()
-    for cut in (0, 10, len(whole) // 2, len(whole) - 5):
-        file.write_bytes(whole[:cut])
-        with pytest.raises(ValueError, match=r"truncated or no \.npz file"):
-            load_posterior(model)
-    for at in range(40, len(whole), 97):  # a flipped byte is refused, or lies outside the content
-        file.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
-        with contextlib.suppress(ValueError):
-            load_posterior(model)
-    np.savez(file, something=np.zeros(3))
-    with pytest.raises(ValueError, match="is not a dmfvi-pca-posterior file"):
-        load_posterior(model)
+    file = model / "model.npz"
+    file.write_bytes(file.read_bytes()[:-5])
+    capsys.readouterr()
+    assert run(monkeypatch, "impute", str(table[0]), "--model", str(model)) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "is damaged or no saved model" in said
+    assert "fit the model again with this version" in said
+
+
+def test_a_model_of_another_kind_cannot_fill_a_table(
+    table: tuple[Path, np.ndarray, np.ndarray],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = dmfvi.save(dmfvi.SVDFactorization(2).fit(table[2]), tmp_path / "svd.npz")
+    assert run(monkeypatch, "impute", str(table[0]), "--model", str(file)) == 1
+    assert "holds a SVDFactorization, here a BayesianPCA is needed" in capsys.readouterr().err
 
 
 def test_objects_in_npy_files_are_never_unpickled(tmp_path: Path) -> None:
@@ -299,6 +316,7 @@ def test_sfm_writes_structure_table_and_figure(
     assert "metric" in capsys.readouterr().out
     rows = np.loadtxt(out / "structure.csv", delimiter=",", skiprows=1)
     assert rows.shape == (8, 10)
+    np.testing.assert_array_equal(dmfvi.load(out).structure_, rows[:, 1:4])
     assert (out / "structure.ply").exists()
     assert (out / "structure.png").exists()
 

@@ -22,10 +22,10 @@ from dmfvi.estimators import (
 from dmfvi.inference.federation import Federation
 from dmfvi.inference.model import ConjugateModel, Model, Statistics
 from dmfvi.inference.session import Inference, infer
-from dmfvi.model_files import load, save
 from dmfvi.models.pca_belief import GammaPrior, PcaPrior
 from dmfvi.network import Network
 from dmfvi.sfm import StructureFromMotion
+from dmfvi.storage import load, save
 
 __version__ = "0.1.0"
 

@@ -60,6 +60,21 @@ converged_ : bool"""
 class NetworkEstimator(BaseEstimator):
     """Runs a model on one node or many and keeps every node's posterior."""
 
+    #: fitted attributes that a file keeps, here or in a base class; the rest follows from them
+    _kept: ClassVar[tuple[str, ...]] = (
+        "n_features_in_",
+        "feature_names_in_",
+        "_node_beliefs",
+        "_units",
+        "_shown",
+        "history_",
+        "lower_bound_",
+        "n_iter_",
+        "n_rounds_",
+        "n_start_rounds_",
+        "n_start_bytes_",
+        "converged_",
+    )
     #: what consensus="auto" means for this estimator
     _consensus: ClassVar[str] = "bregman-admm"
     _consensus_settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})
@@ -212,7 +227,30 @@ class NetworkEstimator(BaseEstimator):
         self.n_start_bytes_ = inference.start_bytes
         self.converged_ = inference.converged
 
+    # -- files --------------------------------------------------------------------------------
+
+    def _saved(self) -> dict[str, Any]:
+        """What a file keeps, by the attributes' names without outer underscores."""
+        found = {name: getattr(self, name) for name in self._all_kept() if hasattr(self, name)}
+        return {name.strip("_"): value for name, value in found.items()}
+
+    def _restore(self, content: dict[str, Any]) -> None:
+        """Inverse of ``_saved``."""
+        for name in self._all_kept():
+            if name.strip("_") in content:
+                setattr(self, name, content[name.strip("_")])
+        self._rebuild()
+        self._show(self._shown)
+
+    def _rebuild(self) -> None:
+        """The model and the posteriors in the data's units, from what a file keeps."""
+        self.node_posteriors_ = [self._in_data_units(q) for q in self._node_beliefs]
+
+    def _all_kept(self) -> list[str]:
+        return [name for made in type(self).__mro__ for name in vars(made).get("_kept", ())]
+
     def _show(self, node: int) -> None:
+        self._shown = node
         self.posterior_ = self.node_posteriors_[node]
         self._belief = self._node_beliefs[node]
         self._take(node)

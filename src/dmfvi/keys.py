@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dmfvi.files import replacing
+from dmfvi.storage.files import replacing
 
 CA_DAYS, NODE_DAYS = 3650, 365
 CA_KEY, CA_CERTIFICATE = "ca.key", "ca.pem"

@@ -18,6 +18,7 @@ import numpy as np
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
 from dmfvi.families.base import FloatArray
 from dmfvi.inference.model import Model
+from dmfvi.tags import stored_as
 
 NO_STOP = np.iinfo(np.int64).max
 #: a node is calm when its estimated error is this part of tol: neighbours may be worse off
@@ -64,6 +65,7 @@ class Message:
         return int(self.payload.nbytes) + 32
 
 
+@stored_as("settled")
 class Settled(NamedTuple):
     """What a node held when it was last calm."""
 
@@ -72,6 +74,7 @@ class Settled(NamedTuple):
     round: int  # the last one in which it was calm
 
 
+@stored_as("node-state")
 class NodeState(NamedTuple):
     """Everything one node knows."""
 

@@ -159,3 +159,9 @@ def _differing(columns: list[Any], other: list[Any]) -> list[Any]:
     pairs = list(zip(columns, other, strict=False))
     found = [a for a, b in pairs if a != b] + columns[len(other) :]
     return found[:5]
+
+
+def name_features(model: Any, columns: Sequence[str] | None) -> None:
+    """Let a model that was fitted to an array know the names of its columns."""
+    if columns is not None:
+        model.feature_names_in_ = np.array(columns, dtype=object)

@@ -27,9 +27,9 @@ def pooled(shards: list[np.ndarray]) -> BayesianPCA:
 def check_exact(cluster: Cluster, nodes: list[int], shards: list[np.ndarray]) -> None:
     reference = pooled(shards).posterior_
     for node in nodes:
-        saved = cluster.posterior(node)
-        assert saved.converged
-        assert saved.posterior.distance(reference) < 1e-6
+        saved = cluster.saved(node)
+        assert saved.converged_
+        assert saved.posterior_.distance(reference) < 1e-6
 
 
 def test_without_faults_it_is_the_local_engines_answer(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_without_faults_it_is_the_local_engines_answer(tmp_path: Path) -> None:
     cluster.wait()
     local = BayesianPCA(2, network=RING, random_state=0).fit(SHARDS)
     for node in range(5):
-        assert cluster.posterior(node).posterior.distance(local.node_posteriors_[node]) < 1e-9
+        assert cluster.saved(node).posterior_.distance(local.node_posteriors_[node]) < 1e-9
 
 
 @pytest.mark.parametrize("loss", [0.1, 0.3, 0.5])
@@ -102,7 +102,7 @@ def test_a_node_that_meets_nobody_gives_up_and_says_so(tmp_path: Path) -> None:
     cluster.start(2, None)
     cluster.threads[2].join(20)
     assert "never heard: [1, 3]" in str(cluster.errors[0])
-    assert not (tmp_path / "node-2" / "posterior.npz").exists()
+    assert not (tmp_path / "node-2" / "model.npz").exists()
 
 
 def test_a_frozen_node_wakes_up(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from dmfvi.deploy.config import read_config
 from dmfvi.deploy.kinds import KINDS
 from dmfvi.engines.faults import Faults
 from dmfvi.engines.network_node import Timing
-from dmfvi.storage import load_posterior
+from dmfvi.storage import details, load, save
 from node_cases import CASES, N_NODES, apart
 
 CHAIN = Network.chain(N_NODES)
@@ -34,10 +34,12 @@ def test_without_faults_it_is_the_local_engines_answer(tmp_path: Path, kind: str
     cluster.wait()
     local = case.local(network=CHAIN)
     for node in range(N_NODES):
-        saved = cluster.posterior(node)
-        assert saved.converged
-        assert saved.kind == kind
-        assert apart(saved.posterior, local.node_posteriors_[node]) < 1e-9
+        saved = cluster.saved(node)
+        assert saved.converged_
+        about = details(tmp_path / f"node-{node}")
+        assert about["kind"] == kind
+        assert about["members"] == list(range(N_NODES))
+        assert apart(saved.posterior_, local.node_posteriors_[node]) < 1e-9
 
 
 @pytest.mark.parametrize("kind", ["gaussian-mixture", "logistic-regression"])
@@ -62,38 +64,16 @@ def test_a_killed_node_of_another_kind_comes_back(tmp_path: Path, kind: str) -> 
     cluster.wait()
     pooled = case.local(tol=1e-10)
     for node in range(N_NODES):
-        assert apart(cluster.posterior(node).posterior, pooled.posterior_) < 1e-6
+        assert apart(cluster.saved(node).posterior_, pooled.posterior_) < 1e-6
 
 
-def test_a_saved_posterior_says_its_kind(tmp_path: Path) -> None:
-    from dmfvi.storage import save_posterior
-
+def test_a_saved_model_knows_the_columns_that_it_was_fitted_to(tmp_path: Path) -> None:
     case = CASES["logistic-regression"]
-    model = case.local()
-    file = save_posterior(
-        model.posterior_,
-        tmp_path,
-        ["a", "y", "b", "c"],
-        True,
-        case.model.kind,
-        case.model.details(),
-    )
-    saved = load_posterior(tmp_path, case.model.kind)
-    assert apart(saved.posterior, model.posterior_) == 0.0
-    assert saved.details == {"target": 2, "classes": [0.0, 1.0]}
-    assert saved.columns == ["a", "y", "b", "c"]
-    with pytest.raises(ValueError, match="holds a logistic-regression model"):
-        load_posterior(tmp_path, "bayesian-pca")
-    with np.load(file) as archive:
-        content = dict(archive)
-    content["spec"] = np.array('{"record": "dmfvi.engines.faults:Faults", "parts": {}}')
-    np.savez(file, **content)
-    with pytest.raises(ValueError, match="holds a Faults, no posterior"):
-        load_posterior(tmp_path)
-    content["spec"] = np.array('{"family": "os:system", "parts": []}')
-    np.savez(file, **content)
-    with pytest.raises(ValueError, match="not a class of this library"):
-        load_posterior(tmp_path)
+    table = Table(np.concatenate(case.shards), ["a", "y", "b", "c"])
+    model = case.model.fit(table, Network.complete(1), "local")
+    file = save(model, tmp_path / "model.npz", case.model.details())
+    assert details(file) == {"target": 2, "classes": [0.0, 1.0]}
+    assert load(file).feature_names_in_.tolist() == ["a", "b", "c"]
 
 
 HEAD = '[node]\nid = 0\nlisten = "127.0.0.1:7000"\ndata = "a.npy"\n[model]\n'
@@ -147,9 +127,6 @@ def test_settings_that_do_not_fit_the_rows_are_refused(kind, changes, message: s
 
 
 def test_a_node_leaves_a_model_that_predicts(tmp_path: Path) -> None:
-    import dmfvi
-    from dmfvi.deploy.program import MODEL_FILE
-
     case = CASES["gaussian-mixture"]
     timing = Timing(patience=20.0, settle=0.3)
     cluster = Cluster(tmp_path, CHAIN, case.shards, timing=timing, model=case.model)
@@ -157,7 +134,7 @@ def test_a_node_leaves_a_model_that_predicts(tmp_path: Path) -> None:
     cluster.wait()
     local = case.local(network=CHAIN)
     for node in range(N_NODES):
-        model = dmfvi.load(tmp_path / f"node-{node}" / MODEL_FILE)
+        model = load(tmp_path / f"node-{node}" / "model.npz")
         rows = case.shards[node]
         np.testing.assert_allclose(
             model.predict_proba(rows), local.predict_proba(rows), rtol=1e-6, atol=1e-9

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dmfvi import BayesianPCA, Network, infer
-from dmfvi.checkpoint import load_checkpoint
 from dmfvi.models.poisson_gamma import PoissonGamma
-from dmfvi.storage import load_posterior
+from dmfvi.storage import load
+from dmfvi.storage.journal import load_checkpoint, save_checkpoint
 from helpers import low_rank_shards
 from mpi_runs import LATE_KILLER, run
 from node_cases import CASES, KINDS_ON_RANKS, N_NODES, apart
@@ -21,16 +21,15 @@ SHARDS = low_rank_shards([14, 20, 17, 23], n_features=6, n_components=2, missing
 PROGRAM = """
 import sys
 import numpy as np
-from pathlib import Path
 from mpi4py import MPI
 from dmfvi import BayesianPCA, Network
-from dmfvi.storage import save_posterior
+from dmfvi.storage import save
 
 rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
 rows = np.load(f"part-{rank}.npy")
 network = Network.ring(size)
 model = BayesianPCA(2, network=network, consensus=sys.argv[1], random_state=0, engine="mpi").fit(rows)
-save_posterior(model.posterior_, Path(f"{sys.argv[1]}-{rank}"))
+save(model, f"{sys.argv[1]}-{rank}.npz")
 """
 
 
@@ -89,8 +88,8 @@ def test_ranks_give_the_local_answer(parts: Path, rule: str) -> None:
     assert done.returncode == 0, done.stderr
     local = BayesianPCA(2, network=Network.ring(4), consensus=rule, random_state=0).fit(SHARDS)
     for rank in range(4):
-        saved = load_posterior(parts / f"{rule}-{rank}")
-        assert saved.posterior.distance(local.node_posteriors_[rank]) < 1e-9
+        saved = load(parts / f"{rule}-{rank}.npz")
+        assert saved.posterior_.distance(local.node_posteriors_[rank]) < 1e-9
 
 
 def test_estimators_give_the_local_answer_on_ranks(tmp_path: Path) -> None:
@@ -129,7 +128,7 @@ def test_the_shell_checkpoints_and_resumes(parts: Path) -> None:
     assert "begins anew" not in further.stderr
     assert not list((parts / "kept").glob("*"))  # a run that has converged leaves nothing
     local = BayesianPCA(2, network=Network.ring(2), random_state=0).fit(SHARDS[:2])
-    assert load_posterior(parts / "further").posterior.distance(local.posterior_) < 1e-9
+    assert load(parts / "further").posterior_.distance(local.posterior_) < 1e-9
     assert int(re.search(r"(\d+)\D* rounds", further.stdout)[1]) < local.n_rounds_
 
 
@@ -145,7 +144,7 @@ def test_a_rank_killed_while_others_are_done(parts: Path) -> None:
     assert resumed.returncode == 0, resumed.stderr
     assert "anew" not in resumed.stderr, resumed.stderr
     local = BayesianPCA(2, network=Network.chain(3), random_state=0).fit(SHARDS[:3])
-    assert load_posterior(parts / "again").posterior.distance(local.posterior_) < 1e-9
+    assert load(parts / "again").posterior_.distance(local.posterior_) < 1e-9
     # it lost a few rounds, not all of them
     assert int(re.search(r"(\d+)\D* rounds", resumed.stdout)[1]) <= 6 < local.n_rounds_
     assert not list((parts / "kept").glob("*"))
@@ -164,10 +163,10 @@ def test_files_of_ranks_are_matched_by_their_columns(parts: Path) -> None:
     fit = ["-m", "dmfvi", "fit", "part-{rank}.csv", "--engine", "mpi", "--components", "2"]
     done = run(parts, 2, *fit, "--out", "sorted")
     assert done.returncode == 0, done.stderr
-    saved = load_posterior(parts / "sorted")
+    saved = load(parts / "sorted")
     local = BayesianPCA(2, network=Network.ring(2), random_state=0).fit(SHARDS[:2])
-    assert saved.columns == names
-    assert saved.posterior.distance(local.posterior_) < 1e-6
+    assert saved.feature_names_in_.tolist() == names
+    assert saved.posterior_.distance(local.posterior_) < 1e-6
     write(1, [0, 1, 2, 3, 4, 5], renamed="mass")
     wrong = run(parts, 2, *fit, "--out", "wrong")
     assert wrong.returncode != 0
@@ -184,8 +183,6 @@ def test_a_file_that_every_rank_would_read_whole_is_refused(tmp_path: Path) -> N
 
 
 def test_checkpoints_refuse_what_is_torn_or_foreign(tmp_path: Path) -> None:
-    from dmfvi.checkpoint import save_checkpoint
-
     path = tmp_path / "node.npz"
     content = {"a": np.arange(5.0), "b": (1, [2.5, None], {3: "x"})}
     save_checkpoint(path, content, "mine")
@@ -197,7 +194,7 @@ def test_checkpoints_refuse_what_is_torn_or_foreign(tmp_path: Path) -> None:
     data = path.read_bytes()
     for cut in (10, len(data) // 2, len(data) - 3):
         path.write_bytes(data[:cut])
-        with pytest.raises(ValueError, match="torn"):
+        with pytest.raises(ValueError, match="damaged or no checkpoint"):
             load_checkpoint(path, "mine")
     with pytest.raises(TypeError, match="cannot write"):
         save_checkpoint(path, {"f": open}, "mine")

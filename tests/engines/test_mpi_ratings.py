@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmfvi import Network, RatingFactorization
+from dmfvi import Network, RatingFactorization, load
 from dmfvi.estimators.rating_agreement import _heard, _spoken, _union
 from mpi_runs import KILLER, RANKS, rating_triples, run
 
@@ -104,14 +104,12 @@ def test_the_shell_fits_ranks_and_resumes_after_a_kill(parts: Path) -> None:
     (parts / "killer.py").write_text(KILLER)
     died = run(parts, 2, "killer.py", *fit[2:], "--out", "again")
     assert died.returncode != 0
-    assert not list((parts / "again").glob("*/ratings.npz"))
+    assert not list((parts / "again").glob("*/model.npz"))
     resumed = run(parts, 2, *fit, "--out", "again", "--resume")
     assert resumed.returncode == 0, resumed.stderr
     assert "begins anew" not in resumed.stderr
     for rank in range(2):
-        one, other = (
-            RatingFactorization.load(parts / name / f"rank-{rank}") for name in ("whole", "again")
-        )
+        one, other = (load(parts / name / f"rank-{rank}") for name in ("whole", "again"))
         np.testing.assert_allclose(one.item_factors_, other.item_factors_, atol=1e-12)
         np.testing.assert_array_equal(one.user_ids_, np.unique(one.user_ids_))
         assert set(one.user_ids_) <= set(rating_triples(rank)[0])

@@ -105,7 +105,7 @@ def test_machines_with_addresses_of_their_own(machines: Machines, tmp_path: Path
         cluster.wait()
     local = BayesianPCA(2, network=NETWORK, random_state=0).fit(SHARDS)
     for node in range(N):
-        assert cluster.saved(node).posterior.distance(local.node_posteriors_[node]) < 1e-9
+        assert cluster.saved(node).posterior_.distance(local.node_posteriors_[node]) < 1e-9
 
 
 @pytest.mark.parametrize("silence", [pytest.param(60.0, marks=pytest.mark.slow), 2.0])
@@ -128,5 +128,5 @@ def test_a_cable_is_out_for_a_while(machines: Machines, tmp_path: Path, silence:
     pooled = BayesianPCA(2, tol=1e-10, random_state=0, max_iter=20_000).fit(DATA)
     for node in range(N):
         saved = cluster.saved(node)
-        assert saved.converged
-        assert saved.posterior.distance(pooled.posterior_) < 1e-6
+        assert saved.converged_
+        assert saved.posterior_.distance(pooled.posterior_) < 1e-6

@@ -20,6 +20,7 @@ from dmfvi.engines.network_node import MOST_LIVES, NetworkNode
 from dmfvi.engines.zenoh import Identity, ZenohTransport, check_loopback
 from dmfvi.keys import init_authority, issue
 from dmfvi.membership import Entry, View
+from dmfvi.storage import details
 from dmfvi.wire import DIFFERENCE8, INT64, ROUND, SPARSE, VIEW, Difference, Frame, pack
 from node_cases import CASES, N_NODES, apart
 from processes import Processes, free_ports, running
@@ -134,8 +135,8 @@ def test_nodes_with_certificates_give_the_local_answer(
     local = case.local(network=network)
     for node in range(N_NODES):
         saved = cluster.saved(node)
-        assert saved.kind == kind
-        assert apart(saved.posterior, local.node_posteriors_[node]) < 1e-9
+        assert details(cluster.folder / f"node-{node}")["kind"] == kind
+        assert apart(saved.posterior_, local.node_posteriors_[node]) < 1e-9
         assert not list((tmp_path / f"node-{node}" / "checkpoint").iterdir())
 
 
@@ -155,7 +156,7 @@ def test_launch_runs_a_cluster_of_another_kind(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     pooled = case.local(tol=1e-10)
     for node in range(N_NODES):
-        assert apart(cluster.saved(node).posterior, pooled.posterior_) < 1e-6
+        assert apart(cluster.saved(node).posterior_, pooled.posterior_) < 1e-6
 
 
 def test_a_fit_that_has_not_converged_is_no_success(tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ def test_a_fit_that_has_not_converged_is_no_success(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert "NOT converged: raise max_rounds" in done.stderr
-    assert not cluster.saved(0).converged
+    assert not cluster.saved(0).converged_
     assert json.loads((tmp_path / "node-0" / "status.json").read_text())["converged"] is False
 
 

@@ -35,8 +35,8 @@ def check_exact(cluster: Processes, nodes: range | list[int] = range(5)) -> None
     pooled = BayesianPCA(2, tol=1e-10, random_state=0, max_iter=20_000).fit(DATA)
     for node in nodes:
         saved = cluster.saved(node)
-        assert saved.converged
-        assert saved.posterior.distance(pooled.posterior_) < 1e-6
+        assert saved.converged_
+        assert saved.posterior_.distance(pooled.posterior_) < 1e-6
 
 
 def fits(cluster: Processes, node: int) -> int:

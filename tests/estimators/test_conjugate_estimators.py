@@ -231,7 +231,7 @@ def test_stochastic_topics_come_near_batch_ones(network: Network | None) -> None
     model = LatentDirichletAllocation(
         4,
         doc_topic_prior=0.1,
-        learning="stochastic",
+        learning_method="online",
         batch_size=25,
         n_passes=15,
         network=network,
@@ -436,7 +436,7 @@ COUNTS = corpus(20)[0]
             "doc_topic_prior must be positive, received -1.0",
         ),
         (
-            lambda: LatentDirichletAllocation(2, learning="online").fit(COUNTS),
+            lambda: LatentDirichletAllocation(2, learning_method="stochastic").fit(COUNTS),
             "learning must be one of",
         ),
         (lambda: GaussianHMM(2).fit([ROWS, ROWS[:0]]), "sequence 1 is empty"),

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dmfvi import RatingFactorization
+from dmfvi import load
 from dmfvi.cli.app import app
 from dmfvi.datasets import make_ratings
 
@@ -46,7 +46,7 @@ def test_fit_predict_recommend(tmp_path: Path) -> None:
     result = fit(data, *options)
     assert result.exit_code == 0, result.output
     assert "held-out RMSE" in result.output
-    assert [p.name for p in out.iterdir()] == ["ratings.npz"]
+    assert [p.name for p in out.iterdir()] == ["model.npz"]
     rows = list(csv.DictReader(held.open()))
     assert len(rows) > 1500
     assert all(1 <= float(row["low"]) <= float(row["high"]) <= 5 for row in rows)
@@ -56,7 +56,7 @@ def test_fit_predict_recommend(tmp_path: Path) -> None:
     result = RUN.invoke(app, ["ratings", "predict", str(pairs), "--model", str(out)])
     assert result.exit_code == 0, result.output
     (first, _) = csv.DictReader((tmp_path / "pairs.predicted.csv").open())
-    model = RatingFactorization.load(out)
+    model = load(out)
     assert float(first["rating"]) == pytest.approx(model.predict([101], [7])[0], abs=1e-3)
     asked = ["ratings", "recommend", "--model", str(out), "--user", "101", "--n", "3"]
     for strategy in ("mean", "ucb", "thompson"):
@@ -134,13 +134,13 @@ def test_control_c_leaves_a_checkpoint_and_resume_goes_on(tmp_path: Path) -> Non
     printed, complaint = process.communicate(timeout=120)
     assert process.returncode == 130, complaint
     assert "--resume goes on" in printed
-    assert sorted(p.name for p in out.iterdir()) == ["checkpoint.npz", "ratings.npz"]
-    stopped = RatingFactorization.load(out)
+    assert sorted(p.name for p in out.iterdir()) == ["checkpoint.npz", "model.npz"]
+    stopped = load(out)
     assert stopped.n_iter_ >= 1
     wanted = str(stopped.n_iter_ + 5)
     for extra in ([str(out), "--sweeps", wanted, "--resume"], [str(whole), "--sweeps", wanted]):
         subprocess.run([*command, *extra], env=environment, check=True, capture_output=True)
-    resumed, straight = RatingFactorization.load(out), RatingFactorization.load(whole)
+    resumed, straight = load(out), load(whole)
     assert resumed.n_iter_ == straight.n_iter_ == int(wanted)
     np.testing.assert_allclose(resumed.item_bias_, straight.item_bias_, atol=1e-4)
     assert not (out / "checkpoint.npz").exists()

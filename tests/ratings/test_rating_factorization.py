@@ -11,10 +11,11 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from dmfvi import Network, RatingFactorization
+from dmfvi import Network, RatingFactorization, load, save
 from dmfvi.datasets import RatingData, make_ratings, split_ratings
 from dmfvi.models.ratings import gamma_shape
 from dmfvi.ratings import RatingTable
+from dmfvi.ratings.checkpoint import load_checkpoint, save_checkpoint
 
 # the generated sets have films that nobody rated; only the tests about that look at the warning
 pytestmark = pytest.mark.filterwarnings("ignore:.*items have no rating:UserWarning")
@@ -232,18 +233,40 @@ def test_unknown_users_and_items_fall_back_and_say_so() -> None:
 
 
 def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
-    fitted().save(tmp_path)
-    again = RatingFactorization.load(tmp_path)
+    again = load(save(fitted(), tmp_path / "model.npz"))
     users, items, ratings = split()[1]
     np.testing.assert_array_equal(again.predict(users, items), fitted().predict(users, items))
     assert again.evaluate(users, items, ratings) == fitted().evaluate(users, items, ratings)
     np.testing.assert_array_equal(
         again.recommend(5, 8, "ucb").items, fitted().recommend(5, 8, "ucb").items
     )
-    torn = tmp_path / "ratings.npz"
-    torn.write_bytes(torn.read_bytes()[:5000])
-    with pytest.raises(ValueError, match="truncated"):
-        RatingFactorization.load(tmp_path)
+    assert again.get_params() == fitted().get_params()
+    np.testing.assert_equal(again.history_, fitted().history_)
+
+
+def test_a_saved_model_keeps_who_was_folded_in_and_whose_view_it_is(tmp_path: Path) -> None:
+    model = RatingFactorization(2, network=Network.ring(3), max_iter=2, random_state=0)
+    model.fit(split()[0])
+    seen = model.at_node(2)
+    seen.fold_in([1, 2, 3], [5.0, 4.0, 1.0], user="ann")
+    back = load(save(seen, tmp_path / "model.npz"))
+    np.testing.assert_array_equal(back.predict(["ann"], [7]), seen.predict(["ann"], [7]))
+    np.testing.assert_array_equal(back.recommend("ann").items, seen.recommend("ann").items)
+    np.testing.assert_array_equal(back.item_factors_, seen.item_factors_)
+    np.testing.assert_array_equal(back.at_node(1).item_bias_, model.at_node(1).item_bias_)
+
+
+def test_a_checkpoint_comes_back(tmp_path: Path) -> None:
+    kept: list = []
+    RatingFactorization(2, max_iter=2, random_state=0).fit(split()[0], on_sweep=kept.append)
+    save_checkpoint(kept[-1], tmp_path)
+    back = load_checkpoint(tmp_path)
+    np.testing.assert_array_equal(back.belief.records, kept[-1].belief.records)
+    assert back.belief.item_prior.log_density == kept[-1].belief.item_prior.log_density
+    assert back._replace(belief=None) == kept[-1]._replace(belief=None)
+    np.savez(tmp_path / "checkpoint.npz", format="dmfvi-ratings-checkpoint", version=1)
+    with pytest.raises(ValueError, match="former version: begin the fit again"):
+        load_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("network", [None, Network.ring(10)], ids=["pooled", "ring of 10"])

@@ -22,10 +22,9 @@ from dmfvi.cli.reproduce import reproduce
 from dmfvi.cli.sfm import sfm
 from dmfvi.datasets.tables import Table, read_table
 from dmfvi.estimators import BayesianPCA
-from dmfvi.files import replacing, replacing_table
-from dmfvi.model_files import FILE_NAME as MODEL_FILE
-from dmfvi.model_files import save as save_model
-from dmfvi.storage import PCA, SavedPosterior, load_posterior, save_posterior
+from dmfvi.validation import name_features
+from dmfvi.storage import FILE_NAME, load, save
+from dmfvi.storage.files import replacing, replacing_table
 
 app = typer.Typer(
     add_completion=False,
@@ -186,8 +185,8 @@ def fit(
         random_state=seed,
         verbose=1,
     ).fit(table.data)
-    path = save_posterior(model.posterior_, out, table.columns, model.converged_)
-    save_model(model, out / MODEL_FILE)
+    name_features(model, table.columns)
+    path = save(model, out / FILE_NAME)
     console.print(_summary(model, table, path))
     if not model.converged_:
         raise typer.Exit(2)
@@ -196,7 +195,7 @@ def fit(
 @app.command()
 def impute(
     data: Annotated[Path, typer.Argument(help="Table with missing entries.")],
-    model: Annotated[Path, typer.Option(help="Directory that dmfvi fit wrote.")],
+    model: Annotated[Path, typer.Option(help="Directory that dmfvi fit wrote, or its model.npz.")],
     out: Annotated[
         Path | None, typer.Option(help=".csv or .npy to write; default: beside the data.")
     ] = None,
@@ -204,18 +203,18 @@ def impute(
     header: Header = None,
 ) -> None:
     """Fill the missing entries of a table with their predictive means."""
-    saved = load_posterior(model, PCA)
-    if not saved.converged:
+    fitted = load(model, BayesianPCA)
+    if not fitted.converged_:
         print(f"warning: the model in {model} had not converged", file=sys.stderr)
     given = read_table(data, header)
-    table = _in_order(given, saved, data)
+    table = _in_order(given, fitted, data)
     _check_cells(table, data, allow_empty=True)
     target = out if out is not None else data.with_name(f"{data.stem}.imputed.csv")
     if target.suffix not in (".csv", ".npy") or target.is_dir():
         raise ValueError(f"--out {target} must be a .csv or .npy file")
     if target.resolve() == data.resolve():
         raise ValueError(f"--out {target} is the input: what was missing would be lost")
-    mean, variance = saved.posterior.predict(table.data)
+    mean, variance = fitted.posterior_.predict(table.data)
     missing = np.isnan(table.data)
     if std:
         deviations = target.with_suffix(f".std{target.suffix}")
@@ -285,22 +284,21 @@ def _as_given(table: Table, given: Table) -> Table:
     return Table(table.data[:, order], given.columns)
 
 
-def _in_order(table: Table, saved: SavedPosterior, file: Path) -> Table:
+def _in_order(table: Table, model: BayesianPCA, file: Path) -> Table:
     """The table with its columns in the model's order."""
-    width = len(saved.posterior.mean)
-    if saved.columns and table.columns:
-        lacking = [c for c in saved.columns if c not in table.columns]
-        extra = [c for c in table.columns if c not in saved.columns]
+    known = [str(name) for name in getattr(model, "feature_names_in_", ())]
+    if known and table.columns:
+        lacking = [c for c in known if c not in table.columns]
+        extra = [c for c in table.columns if c not in known]
         if lacking or extra:
             raise ValueError(
                 f"{file} lacks columns {lacking[:5]} and has unknown columns {extra[:5]}: "
                 "give it the columns that the model was fitted to"
             )
-        order = [table.columns.index(c) for c in saved.columns]
-        return Table(table.data[:, order], saved.columns)
-    if table.data.shape[1] != width:
+        return Table(table.data[:, [table.columns.index(c) for c in known]], known)
+    if table.data.shape[1] != model.n_features_in_:
         raise ValueError(
-            f"{file} has {table.data.shape[1]} columns, the model has {width} features"
+            f"{file} has {table.data.shape[1]} columns, the model has {model.n_features_in_} features"
         )
     return table
 

@@ -15,9 +15,8 @@ from dmfvi.datasets.tables import Table, read_table
 from dmfvi.engines.mpi import MpiEngine
 from dmfvi.estimators import BayesianPCA
 from dmfvi.inference.federation import Federation
-from dmfvi.model_files import FILE_NAME as MODEL_FILE
-from dmfvi.model_files import save as save_model
-from dmfvi.storage import save_posterior
+from dmfvi.storage import FILE_NAME, save
+from dmfvi.validation import name_features
 
 RANK = "{rank}"
 
@@ -63,8 +62,8 @@ def fit_rank(
     if size > 1 and model.converged_:
         engine.forget()
     if rank == 0:
-        path = save_posterior(model.posterior_, out, table.columns, model.converged_)
-        save_model(model, out / MODEL_FILE)
+        name_features(model, table.columns)
+        path = save(model, out / FILE_NAME)
         done = "converged" if model.converged_ else "NOT converged: raise --max-iter"
         print(f"{size} ranks, {model.n_rounds_} rounds, {done}; saved: {path}", flush=True)
     world.Barrier()  # a rank that ends with another status than 0 ends all of them

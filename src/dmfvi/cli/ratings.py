@@ -21,15 +21,16 @@ from rich.table import Table as RichTable
 from dmfvi.cli.rating_ranks import one_process, one_rank, over_all_ranks
 from dmfvi.estimators import RatingFactorization
 from dmfvi.estimators.rating_validation import Evaluation
-from dmfvi.files import replacing_table
-from dmfvi.ratings.readers import read_pairs, read_probe, read_ratings
-from dmfvi.ratings.storage import (
+from dmfvi.ratings.checkpoint import (
     CHECKPOINT_FILE,
     Checkpoint,
     load_checkpoint,
     save_checkpoint,
 )
+from dmfvi.ratings.readers import read_pairs, read_probe, read_ratings
 from dmfvi.ratings.table import RatingTable
+from dmfvi.storage import FILE_NAME, load, save
+from dmfvi.storage.files import replacing_table
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -170,7 +171,7 @@ def fit(
     except KeyboardInterrupt:
         _interrupted(model, latest, out)
         raise typer.Exit(INTERRUPTED) from None
-    path = model.save(out)
+    path = save(model, out / FILE_NAME)
     (out / CHECKPOINT_FILE).unlink(missing_ok=True)
     score = None if asked is None else model.evaluate(*asked, level=LEVEL)
     if score is not None and not place.alone:
@@ -197,7 +198,7 @@ def predict(
     target = out if out is not None else pairs.with_name(f"{pairs.stem}.predicted.csv")
     if target.suffix != ".csv" or target.is_dir() or target.resolve() == pairs.resolve():
         raise ValueError(f"--out {target} must be a .csv file, and not the input")
-    fitted = RatingFactorization.load(model)
+    fitted = load(model, RatingFactorization)
     users, items = read_pairs(pairs)
     _write_predictions(fitted, users, items, target, level)
 
@@ -214,7 +215,7 @@ def recommend(
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
 ) -> None:
     """The best items that a user has not rated yet."""
-    fitted = RatingFactorization.load(model)
+    fitted = load(model, RatingFactorization)
     best = fitted.recommend(user, n, strategy.value, random_state=seed)
     table = RichTable(title=f"For user {escape(user)}, by {strategy.value}")
     for name in ("item", "rating", "uncertainty", "score"):
@@ -333,7 +334,7 @@ def _interrupted(model: RatingFactorization, latest: list[Checkpoint], out: Path
         return
     save_checkpoint(latest[0], out)
     if hasattr(model, "converged_"):  # set last: the model is whole
-        model.save(out)
+        save(model, out / FILE_NAME)
     console.print(
         f"interrupted after sweep {latest[0].sweeps} of {latest[0].max_sweeps}: what was learned is in "
         f"{escape(str(out))}, --resume goes on"

@@ -14,9 +14,10 @@ from rich.table import Table as RichTable
 
 from dmfvi.cli.network import Topology, make_network
 from dmfvi.datasets.tracks import Tracks, read_tracks
-from dmfvi.files import write_text
 from dmfvi.sfm import StructureFromMotion
 from dmfvi.sfm.metric import CameraModel
+from dmfvi.storage import FILE_NAME, save
+from dmfvi.storage.files import write_text
 
 console = Console()
 
@@ -55,7 +56,7 @@ def sfm(
 ) -> None:
     """3-D structure with uncertainty from point tracks that no camera shares.
 
-    Writes structure.ply, structure.csv and structure.png. Ends with status 2 when the nodes have not converged.
+    Writes model.npz, structure.ply, structure.csv and structure.png. Ends with status 2 when the nodes have not converged.
     """
     if cameras < 1:
         raise ValueError(f"--cameras must be at least 1, received {cameras}")
@@ -76,6 +77,7 @@ def sfm(
     except ValueError as error:
         hint = " (or --min-frames 2)" if "seen_in" in str(error) else ""
         raise ValueError(f"{tracks}: {error}{hint}") from error
+    save(model, out / FILE_NAME)
     model.save_ply(out / "structure.ply")
     _write_csv(out / "structure.csv", model)
     model.save_figure(out / "structure.png")
@@ -121,7 +123,7 @@ def _summary(model: StructureFromMotion, tracks: Tracks, out: Path) -> RichTable
         ("structure", "metric" if model.metric_ else f"affine: {model.metric_message_}"),
         ("reprojection error", f"{model.reprojection_error_:.3f} pixels"),
         ("deviation of a point", f"{np.median(spread):.3g} (median), structure's size {size:.3g}"),
-        ("written", escape(f"{out}/structure.ply, .csv, .png")),
+        ("written", escape(f"{out}/{FILE_NAME}, structure.ply, .csv, .png")),
     ]
     for name, value in rows:
         summary.add_row(name, value)

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 from dmfvi._numeric import FloatArray
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.tags import stored_as
 
 #: key under which a collective engine delivers the sum of all payloads
 EVERYONE = -1
 
 
+@stored_as("all-reduce-state")
 @dataclass(frozen=True)
 class ReduceState:
     """The node's own target and the last average."""

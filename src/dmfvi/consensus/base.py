@@ -14,8 +14,10 @@ from typing import Any, ClassVar
 
 from dmfvi._numeric import FloatArray
 from dmfvi.network import Network
+from dmfvi.tags import stored_as
 
 
+@stored_as("place")
 @dataclass(frozen=True)
 class Place:
     """What a node knows of the network: its own neighbours, and facts that all agreed on."""

@@ -31,6 +31,7 @@ import numpy as np
 from dmfvi._numeric import FloatArray, relative_norm
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
 from dmfvi.consensus.mixing import DEFAULT_DAMPING, Mixing, design_mixing
+from dmfvi.tags import stored_as
 
 #: the node keeps its own sums this many rounds back, to pair them with late messages
 HISTORY = 48
@@ -50,6 +51,7 @@ MOST_LATE = 1e6
 HEADER = 3  # agreement version, agreed lateness, worst lateness heard of
 
 
+@stored_as("lateness")
 @dataclass(frozen=True)
 class Lateness:
     """What the nodes agree on about their links; a higher version supersedes a lower one.
@@ -86,6 +88,7 @@ class Lateness:
         return now
 
 
+@stored_as("admm-schedule")
 @dataclass(frozen=True)
 class Schedule:
     """Self-anchored weights g_1..g_r and dual steps s_0..s_{r-1} that realise a mixing."""
@@ -107,6 +110,7 @@ class Schedule:
         return cls(tuple(anchor), tuple(steps))
 
 
+@stored_as("admm-plan")
 @dataclass(frozen=True)
 class Plan:
     """Settings for one network, worked out once from its spectrum."""
@@ -119,6 +123,7 @@ class Plan:
     lowest: float  # l_2
 
 
+@stored_as("admm-state")
 class AdmmState(NamedTuple):
     """One node's side of the algorithm."""
 

@@ -9,10 +9,12 @@ import numpy as np
 
 from dmfvi._numeric import FloatArray
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.tags import stored_as
 
 LEADER = 0
 
 
+@stored_as("flood-state")
 @dataclass(frozen=True)
 class FloodState:
     """The vector, if it has arrived."""

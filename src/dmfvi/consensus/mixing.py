@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from dmfvi._numeric import FloatArray
+from dmfvi.tags import stored_as
 
 #: disagreement left after one sweep's mixing: smaller wastes rounds, larger wastes sweeps
 DEFAULT_DAMPING = 0.05
@@ -20,6 +21,7 @@ DEFAULT_DAMPING = 0.05
 MAX_EXACT_ROUNDS = 24
 
 
+@stored_as("mixing")
 @dataclass(frozen=True)
 class Mixing:
     """Coefficients of one sweep's mixing, and the worst damping over the spectrum."""

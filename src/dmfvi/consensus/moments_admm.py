@@ -26,6 +26,7 @@ import numpy as np
 
 from dmfvi._numeric import FloatArray, relative_norm
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.tags import stored_as
 
 #: stable on every graph tried when ``unit`` is about three times the posterior's deviation
 DEFAULT_PENALTY = 5.0
@@ -35,6 +36,7 @@ DEFAULT_ROUNDS = 2
 VARIANCE_STEP = 2.0
 
 
+@stored_as("moments-admm-state")
 @dataclass(frozen=True)
 class MomentsState:
     """One node's means and variances, its duals, and the natural part."""

@@ -14,11 +14,13 @@ import numpy as np
 
 from dmfvi._numeric import FloatArray, relative_norm
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.tags import stored_as
 
 #: solve(statistics, own, dual, pull, eta, degree): the node's new parameters; pull and eta per coordinate
 Solver = Callable[[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, int], FloatArray]
 
 
+@stored_as("parameter-admm-state")
 class ParameterState(NamedTuple):
     """One node's parameters and dual."""
 

@@ -16,8 +16,10 @@ import numpy as np
 from dmfvi._numeric import FloatArray, relative_norm
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
 from dmfvi.consensus.mixing import DEFAULT_DAMPING, Mixing, design_mixing
+from dmfvi.tags import stored_as
 
 
+@stored_as("tracking-state")
 @dataclass(frozen=True)
 class TrackingState:
     """One node's running average and the value before it."""

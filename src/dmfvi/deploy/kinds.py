@@ -33,6 +33,7 @@ from dmfvi.validation import (
     check_n_components,
     check_positive,
     check_whole,
+    name_features,
 )
 
 #: settings that nodes need not share
@@ -72,8 +73,12 @@ class ModelSettings:
         """What the estimator's ``fit`` is given."""
         return (table.data,), {}
 
+    def features(self, table: Table) -> list[str] | None:
+        """Names of the columns that the estimator is fitted to."""
+        return table.columns
+
     def details(self) -> dict[str, Any]:
-        """What a saved posterior must say to be used."""
+        """What the file of a model must say of it to be used."""
         return {}
 
     def fit(self, table: Table, network: Network, engine: str | Engine) -> Any:
@@ -86,7 +91,9 @@ class ModelSettings:
             random_state=self.seed,
         )
         given, named = self.arguments(table)
-        return model.fit(*given, **named)
+        model.fit(*given, **named)
+        name_features(model, self.features(table))
+        return model
 
 
 @dataclass(frozen=True)
@@ -157,6 +164,9 @@ class RegressionModel(ModelSettings):
     def arguments(self, table: Table) -> tuple[tuple[Any, ...], dict[str, Any]]:
         rows, target = without_column(table.data, column_of(table, self.target, "target"))
         return (rows, target), {}
+
+    def features(self, table: Table) -> list[str] | None:
+        return without_name(table, self.target)
 
     def details(self) -> dict[str, Any]:
         return {"target": self.target}
@@ -234,6 +244,9 @@ class GaussianHmmModel(ModelSettings):
         lengths = np.diff(np.flatnonzero(np.r_[True, np.diff(number) != 0, True]))
         return (rows,), {"lengths": lengths}
 
+    def features(self, table: Table) -> list[str] | None:
+        return table.columns if self.sequence == "" else without_name(table, self.sequence)
+
 
 @dataclass(frozen=True)
 class StructureModel(ModelSettings):
@@ -277,6 +290,14 @@ def column_of(table: Table, name: str | int, what: str) -> int:
 def without_column(data: FloatArray, column: int) -> tuple[FloatArray, FloatArray]:
     """The other columns, and that one."""
     return np.delete(data, column, axis=1), data[:, column]
+
+
+def without_name(table: Table, name: str | int) -> list[str] | None:
+    """Names of the other columns."""
+    if table.columns is None:
+        return None
+    place = column_of(table, name, "column")
+    return [other for i, other in enumerate(table.columns) if i != place]
 
 
 #: one line enrols a kind

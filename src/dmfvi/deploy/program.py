@@ -1,4 +1,4 @@
-"""The program of a node on a network: meet the neighbours, agree, fit, stop together, keep the posterior.
+"""The program of a node on a network: meet the neighbours, agree, fit, stop together, keep the model.
 
 When somebody comes or goes the fit begins anew with who is there; a node that comes back within the silence that
 others tolerate goes on from its journal as if it had only been slow.
@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from dmfvi.checkpoint import Journal
 from dmfvi.datasets.tables import Table
 from dmfvi.deploy.config import NodeConfig
 from dmfvi.engines.base import Engine, Observer, RoundRecord, Run
@@ -28,13 +27,12 @@ from dmfvi.engines.network_node import MembershipChanged, NetworkNode
 from dmfvi.engines.transport import Transport
 from dmfvi.engines.zenoh import ZenohTransport
 from dmfvi.families.base import FloatArray
-from dmfvi.files import write_text
 from dmfvi.membership import Entry, View
-from dmfvi.model_files import FILE_NAME as MODEL_FILE
-from dmfvi.model_files import save as save_model
 from dmfvi.network import Network
 from dmfvi.node import Job
-from dmfvi.storage import save_posterior
+from dmfvi.storage import FILE_NAME, save
+from dmfvi.storage.files import write_text
+from dmfvi.storage.journal import Journal
 
 #: seconds between two lines of status
 STATUS_EVERY = 0.25
@@ -58,7 +56,7 @@ OnStatus = Callable[[Status], None]
 
 
 def run_node(config: NodeConfig, on_status: OnStatus | None = None) -> Path:
-    """Run until this node and all it can reach are done; gives the path of the posterior."""
+    """Run until this node and all it can reach are done; gives the path of the model."""
     table = config.model.read(config.data)
     transport: Transport = ZenohTransport(
         config.node, config.listen, config.peers, config.identity, config.cluster
@@ -130,15 +128,7 @@ class NodeProgram:
                 self._say("agreeing on a start")
                 model = self.fit(network)
                 self.converged = bool(model.converged_)
-                path = save_posterior(
-                    model.posterior_,
-                    self.config.out,
-                    self.table.columns,
-                    model.converged_,
-                    self.config.model.kind,
-                    self.config.model.details(),
-                )
-                save_model(model, self.config.out / MODEL_FILE)
+                path = save(model, self.config.out / FILE_NAME, self._details())
                 self._say("waiting for others")
                 self.node.finish()
                 self._forget()
@@ -164,6 +154,11 @@ class NodeProgram:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             return self.config.model.fit(self.table, network, FollowedEngine(here, self._watch))
+
+    def _details(self) -> dict[str, Any]:
+        """What the saved model's file says of the run: whose data are in it, and of which columns."""
+        about = {"kind": self.config.model.kind, "members": list(self.node.members)}
+        return about | {"columns": self.table.columns} | self.config.model.details()
 
     def _say_who_was_not_there(self) -> None:
         absent = sorted(set(self.config.peers) - set(self.node.members))

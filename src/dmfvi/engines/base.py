@@ -9,8 +9,10 @@ from typing import Any, Protocol
 from dmfvi.consensus.base import ConsensusRule
 from dmfvi.network import Network
 from dmfvi.node import Job, NodeReport, NodeState
+from dmfvi.tags import stored_as
 
 
+@stored_as("round-record")
 @dataclass(frozen=True)
 class RoundRecord:
     """One line of the history: what happened in a round, over the nodes of this process."""

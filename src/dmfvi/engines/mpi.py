@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from dmfvi.checkpoint import Journal
 from dmfvi.consensus.allreduce import EVERYONE
 from dmfvi.consensus.base import Place
 from dmfvi.engines.base import Observer, Run, record_round
@@ -34,6 +33,7 @@ from dmfvi.node import (
     start_node,
     step_node,
 )
+from dmfvi.storage.journal import Journal
 
 #: numbers that go with a payload: round, quiet, stop_at
 HEADER = 3

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from dmfvi.checkpoint import Journal
 from dmfvi.compression import SHARE, SHRINKING
 from dmfvi.consensus.base import Place
 from dmfvi.engines.base import Observer, Run, check_links, record_round
@@ -21,6 +20,7 @@ from dmfvi.engines.links import Links
 from dmfvi.engines.network_node import HELP_AGAIN, NetworkNode
 from dmfvi.network import Network
 from dmfvi.node import Job, Message, NodeState, Settled, message_of, start_node, step_node
+from dmfvi.storage.journal import Journal
 
 #: own message is repeated after this part of the patience
 REPEAT_AFTER = 0.25

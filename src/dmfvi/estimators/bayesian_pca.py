@@ -74,6 +74,9 @@ class BayesianPCA(FactorEstimator):
     True
     """
 
+    _kept = ("_log_volume",)
+    _units: Units
+
     def __init__(
         self,
         n_components: int = 2,
@@ -111,10 +114,15 @@ class BayesianPCA(FactorEstimator):
         shards = self._factor_shards(X, session)
         self._check_parameters(shards[0].shape[1], session)
         units = session.agree(partial(agree_on_scale, with_mean=self.fit_mean), shards)[0]
-        self._log_volume = units.log_volume
+        self._units, self._log_volume = units, units.log_volume
+        model = self._make_model(units.complete)
+        if session.rule.name == MOMENTS:
+            share = 1.0 if self.shares == "replicated" else 1.0 / session.network.n_nodes
+            known = {f.name: getattr(model, f.name) for f in fields(model)} | {"expansion": False}
+            model = FactorisedPcaModel(**known, prior_share=share)
         return self._fit(
             session,
-            self._make_model(units, session),
+            model,
             self._prepared(shards, units),
             log_volume=self._log_volume,
             replicated=self.shares == "replicated",
@@ -167,10 +175,10 @@ class BayesianPCA(FactorEstimator):
     def _prepared(self, shards: list[FloatArray], units: Units) -> list[Any]:
         return [make_shard(units.apply(data), self.fit_mean) for data in shards]
 
-    def _make_model(self, units: Units, session: Session) -> BayesianPcaModel:
-        prior, m = self.prior, int(self.n_components)
-        model = BayesianPcaModel(
-            Layout(len(units.shift), m + int(self.fit_mean), units.complete),
+    def _make_model(self, shared_rows: bool) -> BayesianPcaModel:
+        prior, m, units = self.prior, int(self.n_components), self._units
+        return BayesianPcaModel(
+            Layout(len(units.shift), m + int(self.fit_mean), shared_rows),
             m,
             self.covariance_type,
             self.noise,
@@ -179,11 +187,10 @@ class BayesianPCA(FactorEstimator):
             init=self.init,
             data_units=units,
         )
-        if session.rule.name != MOMENTS:
-            return model
-        share = 1.0 if self.shares == "replicated" else 1.0 / session.network.n_nodes
-        known = {f.name: getattr(model, f.name) for f in fields(model)} | {"expansion": False}
-        return FactorisedPcaModel(**known, prior_share=share)
+
+    def _rebuild(self) -> None:
+        self._model = self._make_model(shared_rows=self._node_beliefs[0].precision.ndim == 2)
+        self.node_posteriors_ = self._model.posteriors(self._node_beliefs)
 
     def _check_parameters(self, n_features: int, session: Session) -> None:
         if session.pooled and self.noise == "per_node":

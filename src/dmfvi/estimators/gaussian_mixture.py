@@ -244,6 +244,10 @@ class BayesianGaussianMixture(DensityMixin, NetworkEstimator):
             )
         return Product(weights=q["weights"], components=components)
 
+    def _rebuild(self) -> None:
+        self._model = self._make_model(self._units)
+        super()._rebuild()
+
     def _take(self, node: int) -> None:
         weights, components = self.posterior_["weights"], self.posterior_["components"]
         self.weight_concentration_ = weights.parameters()["concentration"]

@@ -57,21 +57,35 @@ class HiddenMarkovEstimator(NetworkEstimator):
         self,
         session: Session,
         shards: list[Sequences],
-        emission: Emission,
         log_volume: float,
         observer: InferenceObserver | None,
     ) -> Self:
+        return self._fit(
+            session,
+            self._make_model(),
+            shards,
+            n_init=self.n_init,
+            log_volume=log_volume,
+            observer=observer,
+        )
+
+    def _make_model(self) -> HiddenMarkov:
         k = int(self.n_components)
         start, step = self.startprob_prior, self.transmat_prior
-        model = HiddenMarkov(
+        return HiddenMarkov(
             k,
-            emission,
+            self._emission(),
             np.full(k, 1.0 / k if start is None else float(start)),
             np.full((k, k), 1.0 / k if step is None else float(step)),
         )
-        return self._fit(
-            session, model, shards, n_init=self.n_init, log_volume=log_volume, observer=observer
-        )
+
+    def _rebuild(self) -> None:
+        self._model = self._make_model()
+        super()._rebuild()
+
+    @abstractmethod
+    def _emission(self) -> Emission:
+        """What a state emits, with its prior."""
 
     def _check_common(self) -> None:
         check_whole("n_components", self.n_components, 1)

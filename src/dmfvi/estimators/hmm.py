@@ -112,28 +112,18 @@ class GaussianHMM(HiddenMarkovEstimator):
         nodes = nodes_of_sequences(X, lengths, session, session.pooled)
         validate_data(self, nodes[0][0], ensure_all_finite="allow-nan", dtype=np.float64)
         self._check_common()
-        gaussian = self._gaussian()
         joined = [join(sequences) for sequences in nodes]
-        gaussian._check_settings(joined[0][0].shape[1])
+        self._gaussian()._check_settings(joined[0][0].shape[1])
         self._units = session.agree(agree_on_units, [rows for rows, _ in joined])[0]
         if self.n_components > self._units.n_samples:
             raise ValueError(
                 f"n_components={self.n_components} is larger than the number of observations "
                 f"{int(self._units.n_samples)}: choose fewer states"
             )
-        mixture = gaussian._make_model(self._units)
-        kind = GaussianEmission if self.covariance_type == "full" else DiagonalGaussianEmission
-        emission = kind(
-            mixture.mean,
-            mixture.confidence,
-            mixture.dof,
-            mixture.inverse_scale,
-            mixture.start_covariance,
-        )
         shards = [
             Sequences(MixtureShard.of(self._units.apply(rows)), starts) for rows, starts in joined
         ]
-        return self._fit_chain(session, shards, emission, self._units.log_volume, observer)
+        return self._fit_chain(session, shards, self._units.log_volume, observer)
 
     def impute(self, X: Any, lengths: Any = None, return_std: bool = False) -> Any:
         """X with missing entries replaced by their means given the whole sequence; optionally deviations."""
@@ -169,6 +159,17 @@ class GaussianHMM(HiddenMarkovEstimator):
             mean_precision_prior=self.mean_precision_prior,
             degrees_of_freedom_prior=self.degrees_of_freedom_prior,
             covariance_prior=self.covariance_prior,
+        )
+
+    def _emission(self) -> GaussianEmission | DiagonalGaussianEmission:
+        mixture = self._gaussian()._make_model(self._units)
+        kind = GaussianEmission if self.covariance_type == "full" else DiagonalGaussianEmission
+        return kind(
+            mixture.mean,
+            mixture.confidence,
+            mixture.dof,
+            mixture.inverse_scale,
+            mixture.start_covariance,
         )
 
     def _rows(self, X: Any, lengths: Any) -> tuple[FloatArray, NDArray[np.int64]]:
@@ -244,6 +245,8 @@ class CategoricalHMM(HiddenMarkovEstimator):
     {shared attributes}
     """
 
+    _kept = ("n_features_",)
+
     def __init__(
         self,
         n_components: int = 1,
@@ -305,16 +308,9 @@ class CategoricalHMM(HiddenMarkovEstimator):
         # how many symbols exist is part of the schema, like the names of columns
         self.n_features_ = int(largest + 1 if self.n_features is None else self.n_features)
         self.n_features_in_ = 1
-        concentration = self.emissionprob_prior
-        if concentration is not None:
-            check_positive("emissionprob_prior", concentration)
-        emission = CategoricalEmission(
-            np.full(
-                self.n_features_,
-                1.0 / self.n_features_ if concentration is None else float(concentration),
-            )
-        )
-        return self._fit_chain(session, shards, emission, 0.0, observer)
+        if self.emissionprob_prior is not None:
+            check_positive("emissionprob_prior", self.emissionprob_prior)
+        return self._fit_chain(session, shards, 0.0, observer)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Any, Any]:
         """A new sequence of symbols and its states; the parameters are drawn once from the posterior."""
@@ -342,8 +338,10 @@ class CategoricalHMM(HiddenMarkovEstimator):
         padded = np.column_stack([np.log(self.emissionprob_), np.zeros(len(self.emissionprob_))])
         return np.asarray(padded.T[symbols])
 
-    def _in_data_units(self, q: Product) -> Product:
-        return q
+    def _emission(self) -> CategoricalEmission:
+        concentration = self.emissionprob_prior
+        each = 1.0 / self.n_features_ if concentration is None else float(concentration)
+        return CategoricalEmission(np.full(self.n_features_, each))
 
     def _take(self, node: int) -> None:
         super()._take(node)

@@ -13,7 +13,6 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmfvi.estimator import NetworkEstimator, generator_of
-from dmfvi.families import Dirichlet
 from dmfvi.families.base import FloatArray
 from dmfvi.inference.federation import Federation
 from dmfvi.inference.session import InferenceObserver, Session
@@ -68,6 +67,8 @@ class LatentDirichletAllocation(
     {shared attributes}
     """
 
+    _kept = ("_steps_done",)
+
     def __init__(
         self,
         n_components: int = 10,
@@ -113,6 +114,7 @@ class LatentDirichletAllocation(
         model = self._make_model(matrices[0].shape[1])
         prepared = [Documents.of(matrix) for matrix in matrices]
         if self.learning_method == "batch":
+            self._steps_done = 0
             return self._fit(session, model, prepared, n_init=self.n_init, observer=observer)
         # how many steps make a pass depends on the node with most documents
         own = [np.array([float(shard.n_documents)]) for shard in prepared]
@@ -269,8 +271,9 @@ class LatentDirichletAllocation(
             validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False), empty=True
         )
 
-    def _in_data_units(self, q: Dirichlet) -> Dirichlet:
-        return q
+    def _rebuild(self) -> None:
+        self._model = self._make_model(int(self.n_features_in_))
+        super()._rebuild()
 
     def _take(self, node: int) -> None:
         self.components_ = self.posterior_.parameters()["concentration"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -176,6 +177,19 @@ class MixtureOfPCA(DensityMixin, NetworkEstimator):
             1.0 / self.n_clusters if weight is None else float(weight),
             start_covariance,
         )
+
+    def _saved(self) -> dict[str, Any]:
+        """Without the statistics that beliefs were made from: only a fit needs them."""
+        content = super()._saved()
+        content["node_beliefs"] = [
+            replace(q, components=tuple(replace(b, total=None) for b in q.components))
+            for q in self._node_beliefs
+        ]
+        return content
+
+    def _rebuild(self) -> None:
+        self._model = self._make_model(np.eye(len(self._units.shift)))  # no start is made
+        self.node_posteriors_ = self._model.posteriors(self._node_beliefs)
 
     def _take(self, node: int) -> None:
         concentration = self.posterior_.weights.parameters()["concentration"]

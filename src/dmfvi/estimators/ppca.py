@@ -84,17 +84,26 @@ class PPCA(FactorEstimator):
         shards = self._factor_shards(X, session)
         units = session.agree(partial(agree_on_scale, with_mean=self.fit_mean), shards)[0]
         prepared = [make_shard(units.apply(x), self.fit_mean) for x in shards]
-        d, m = shards[0].shape[1], int(self.n_components)
-        width = m + int(self.fit_mean)
+        self._units = units
+        model = self._make_model()
         if not isinstance(session.rule, ParameterADMM):
-            model = PpcaModel(d, m, width, units)
             volume = units.log_volume
             return self._fit(session, model, prepared, log_volume=volume, observer=observer)
-        self._model = DistributedPpcaModel(d, m, width, units, session.network.n_nodes)
+        self._model = DistributedPpcaModel(
+            model.n_features, model.n_latent, model.width, units, session.network.n_nodes
+        )
         made = self._stages(session, prepared, observer)
         self._keep(made)
         warn_unless_converged(made.run, self.tol, stacklevel=2)
         return self
+
+    def _make_model(self) -> PpcaModel:
+        d, m = len(self._units.shift), int(self.n_components)
+        return PpcaModel(d, m, m + int(self.fit_mean), self._units)
+
+    def _rebuild(self) -> None:
+        self._model = self._make_model()
+        self.node_posteriors_ = self._model.posteriors(self._node_beliefs)
 
     def _stages(
         self, session: Session, shards: list[Any], observer: InferenceObserver | None

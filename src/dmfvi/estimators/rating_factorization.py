@@ -5,13 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from dmfvi.consensus import StatisticsTracking
@@ -29,9 +27,9 @@ from dmfvi.models.ratings_shard import make_rating_shard
 from dmfvi.models.ratings_start import agree_on_choice, agree_on_rating_units
 from dmfvi.network import Network
 from dmfvi.progress import live_sweeps
+from dmfvi.ratings.checkpoint import Checkpoint
 from dmfvi.ratings.ids import IdIndex
-from dmfvi.ratings.storage import Checkpoint, SavedRatings, load_ratings, save_ratings
-from dmfvi.ratings.table import RatingInput, Scale, joined, read_input, split_block
+from dmfvi.ratings.table import RatingInput, joined, read_input, split_block
 from dmfvi.validation import check_choice, check_whole
 
 #: a sweep is dear and a message cheap: agreement within a sweep goes nearly all the way
@@ -329,46 +327,6 @@ class RatingFactorization(RatingPredictor):
             self.history_["rmse"] = np.array(self._errors)
         self.n_iter_ = inference.beliefs[0].sweeps
         del self._node_beliefs  # the posteriors say it all
-
-    # -- files ----------------------------------------------------------------------------
-
-    def save(self, directory: str | Path) -> Path:
-        """Write the model into a directory, whole or not at all; nothing is pickled."""
-        check_is_fitted(self)
-        saved = SavedRatings(
-            self.posterior_,
-            self.user_ids_,
-            self.item_ids_,
-            self.rating_scale_,
-            [rows.indptr for rows in self._rated],
-            [rows.columns for rows in self._rated],
-            self.n_iter_,
-            int(self.max_iter),
-        )
-        return save_ratings(saved, directory)
-
-    @classmethod
-    def load(cls, directory: str | Path) -> Self:
-        """What ``save`` wrote, ready to predict."""
-        saved = load_ratings(directory)
-        model = cls(
-            saved.posterior.layout.n_factors,
-            max_iter=saved.max_sweeps,
-            rating_scale=saved.scale,
-        )
-        model.rating_scale_ = Scale(*saved.scale)
-        model.user_ids_, model.item_ids_ = saved.user_ids, saved.item_ids
-        model._users, model._items = IdIndex(saved.user_ids), IdIndex(saved.item_ids)
-        model._rated = [
-            RatingRows(indptr, columns, np.empty(0, np.uint8), 0.0, 1.0)
-            for indptr, columns in zip(saved.indptr, saved.columns, strict=True)
-        ]
-        assert saved.posterior.users is not None
-        model._user_posteriors = saved.posterior.users
-        model.node_posteriors_ = [saved.posterior]
-        model._show(0)
-        model.n_iter_ = saved.n_sweeps
-        return model
 
 
 def _say_what_is_empty(n_users: int, n_items: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,6 +36,16 @@ class Recommendations(NamedTuple):
 class RatingPredictor(NetworkEstimator):
     """Predictions from ``posterior_``; subclasses fit it."""
 
+    _kept: ClassVar[tuple[str, ...]] = (
+        "node_posteriors_",
+        "_user_posteriors",
+        "user_ids_",
+        "item_ids_",
+        "rating_scale_",
+        "_folded",
+        "_folded_items",
+    )
+
     posterior_: RatingPosterior
     node_posteriors_: list[RatingPosterior]
     user_ids_: NDArray[Any]
@@ -45,6 +55,8 @@ class RatingPredictor(NetworkEstimator):
     _items: IdIndex
     _rated: list[RatingRows]
     _user_posteriors: UserPosteriors
+    _folded: dict[Any, UserPosteriors]
+    _folded_items: dict[Any, NDArray[np.int64]]
 
     # -- predicting -----------------------------------------------------------------------
 
@@ -168,8 +180,26 @@ class RatingPredictor(NetworkEstimator):
 
     # -- helpers --------------------------------------------------------------------------
 
+    def _saved(self) -> dict[str, Any]:
+        """Of the ratings only who has rated what, so that nobody is recommended what they know."""
+        rated = [(rows.indptr, rows.columns) for rows in self._rated]
+        return super()._saved() | {"rated": rated}
+
+    def _restore(self, content: dict[str, Any]) -> None:
+        super()._restore(content)
+        self._folded, self._folded_items = content["folded"], content["folded_items"]
+        self._users, self._items = IdIndex(self.user_ids_), IdIndex(self.item_ids_)
+        self._rated = [
+            RatingRows(indptr, columns, np.empty(0, np.uint8), 0.0, 1.0)
+            for indptr, columns in content["rated"]
+        ]
+
+    def _rebuild(self) -> None:
+        """The posteriors are kept as they are."""
+
     def _show(self, node: int) -> None:
         """A node's items, with the users of all nodes of this process."""
+        self._shown = node
         self.posterior_ = replace(self.node_posteriors_[node], users=self._user_posteriors)
         self._take(node)
 
@@ -185,8 +215,7 @@ class RatingPredictor(NetworkEstimator):
         self.component_deviations_ = scale * np.sqrt(spread)
         self.rating_mean_ = posterior.units.mean
         self.noise_deviation_ = scale * float(np.sqrt(posterior.noise_rate / posterior.noise_shape))
-        self._folded: dict[Any, UserPosteriors] = {}
-        self._folded_items: dict[Any, NDArray[np.int64]] = {}
+        self._folded, self._folded_items = {}, {}
 
     def _rows(
         self, users: ArrayLike, items: ArrayLike

@@ -135,6 +135,8 @@ class BayesianLinearRegression(RegressorMixin, _Regression):
         Here the bound is the log evidence itself.
     """
 
+    _kept = ("_target",)
+
     def __init__(
         self,
         *,
@@ -259,6 +261,8 @@ class BayesianLogisticRegression(ClassifierMixin, _Regression):
     coef_covariance_ : posterior covariances of (coefficients, intercept).
     {shared attributes}
     """
+
+    _kept = ("classes_",)
 
     def __init__(
         self,

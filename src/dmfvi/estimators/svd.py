@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -40,6 +40,7 @@ class SVDFactorization(FactorEstimator):
     """
 
     network: Network | None = None
+    _kept: ClassVar[tuple[str, ...]] = ("node_posteriors_", "singular_values_")
 
     def __init__(
         self,
@@ -99,6 +100,9 @@ class SVDFactorization(FactorEstimator):
         self._node_beliefs = [None]
         self._show(0)
         return self
+
+    def _rebuild(self) -> None:
+        """The posterior is kept as it is."""
 
     def _decompose(
         self, filled: FloatArray

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dmfvi.files import replacing
+from dmfvi.storage.files import replacing
 
 #: one colour a system, in all figures
 COLOURS = {

@@ -27,7 +27,7 @@ from dmfvi import __version__
 from dmfvi.experiments import EXPERIMENTS
 from dmfvi.experiments.base import Experiment, Outcome, Summary
 from dmfvi.experiments.report import save_figure
-from dmfvi.files import write_text
+from dmfvi.storage.files import write_text
 
 FORMAT = "dmfvi-reproduction"
 

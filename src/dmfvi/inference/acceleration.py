@@ -20,6 +20,7 @@ import numpy as np
 
 from dmfvi._numeric import FloatArray
 from dmfvi.inference.model import Model, Update
+from dmfvi.tags import stored_as
 
 #: sweeps that an extrapolation looks back on
 MEMORY = 8
@@ -38,6 +39,7 @@ BOUND_ROUNDING = 1e-11
 AGREED_ROUNDING = 1e-8
 
 
+@stored_as("accelerated-belief")
 @dataclass(frozen=True)
 class AcceleratedBelief:
     """A belief, and what the next extrapolation needs."""

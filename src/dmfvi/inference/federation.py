@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from dmfvi.consensus.base import ConsensusRule
 from dmfvi.engines.links import Links
 from dmfvi.network import Network
+from dmfvi.tags import stored_as
 
 if TYPE_CHECKING:
     from dmfvi.engines.base import Engine
 
 
+@stored_as("federation")
 @dataclass(frozen=True)
 class Federation:
     """Who takes part, how they agree and where they run; what an estimator's ``network=`` takes.

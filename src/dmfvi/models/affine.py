@@ -26,6 +26,7 @@ from dmfvi.models.affine_shard import DIMENSIONS, AffineShard, Points
 from dmfvi.models.pca_belief import GammaPrior
 from dmfvi.models.pca_expansion import ExpansionInput, rotating_change
 from dmfvi.models.pca_start import agree_on_loadings
+from dmfvi.tags import stored_as
 
 PACKED = DIMENSIONS * (DIMENSIONS + 1) // 2
 #: alternations of q(S) and q(alpha) on the same statistics, before and after the change of coordinates
@@ -34,6 +35,7 @@ STEPS_BEFORE, STEPS_AFTER = 2, 8
 WARM_UP_PRECISION = 1e-2
 
 
+@stored_as("affine-belief")
 @dataclass(frozen=True)
 class AffineBelief:
     """q(S), q(tau), q(alpha) in the node's own coordinates s' = axes^-T (s - origin)."""
@@ -60,6 +62,7 @@ class AffineBelief:
         return Points(self.mean, self.covariance, self.noise_precision)
 
 
+@stored_as("structure")
 class Structure(NamedTuple):
     """Points with their uncertainty, and the noise of an image coordinate."""
 

@@ -26,6 +26,7 @@ from dmfvi.models.pca_belief import PcaBelief
 from dmfvi.models.pca_posterior import PcaPosterior
 from dmfvi.models.pca_statistics import PcaStatistics
 from dmfvi.models.starts import consensus_kmeans
+from dmfvi.tags import stored_as
 
 #: a component with fewer rows than this has switched off: its belief stays as it is
 SWITCHED_OFF = 1e-6
@@ -66,6 +67,7 @@ class RowMoments:
     divergence: FloatArray
 
 
+@stored_as("mixture-of-pca-belief")
 @dataclass(frozen=True)
 class MixturePcaBelief:
     """q(pi) and one Bayesian PCA belief per component."""

@@ -9,8 +9,10 @@ import numpy as np
 
 from dmfvi.families import Gamma
 from dmfvi.families.base import FloatArray
+from dmfvi.tags import stored_as
 
 
+@stored_as("gamma-prior")
 @dataclass(frozen=True)
 class GammaPrior:
     """Gamma(shape, rate) for a precision that is learned."""
@@ -30,6 +32,7 @@ class GammaPrior:
         return Gamma.from_parameters(np.full(size, self.shape), np.full(size, self.rate))
 
 
+@stored_as("pca-prior")
 @dataclass(frozen=True)
 class PcaPrior:
     """Prior of the model: each precision is learned under a Gamma, or fixed when a number.
@@ -76,6 +79,7 @@ def _rescaled(prior: GammaPrior | float, scale: float) -> GammaPrior | float:
     return prior * scale**2
 
 
+@stored_as("pca-belief")
 @dataclass(frozen=True)
 class PcaBelief:
     """q(W~), q(tau), q(alpha), q(theta), in the node's own coordinates of z.

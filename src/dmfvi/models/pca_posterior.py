@@ -14,6 +14,7 @@ from dmfvi.families.base import Family, FloatArray, log_det, unpack_symmetric
 from dmfvi.models.pca_belief import PcaBelief
 from dmfvi.models.pca_shard import MaskedShard, Weights
 from dmfvi.models.pca_start import Units
+from dmfvi.tags import stored_as
 
 #: samples handled at once where memory grows with samples x features x components
 CHUNK_ENTRIES = 4_000_000
@@ -21,6 +22,7 @@ CHUNK_ENTRIES = 4_000_000
 POINT_SHAPE = 1e15
 
 
+@stored_as("pca-posterior")
 @dataclass(frozen=True)
 class PcaPosterior:
     """q(W~), q(tau), q(alpha), q(theta): what one node ends with.

@@ -14,6 +14,7 @@ import numpy as np
 
 from dmfvi._numeric import FloatArray
 from dmfvi.inference.model import Broadcast, Coroutine, Sum
+from dmfvi.tags import stored_as
 
 #: columns of the random test matrix beyond the components wanted
 OVERSAMPLING = 5
@@ -26,6 +27,7 @@ BASIS_ACCURACY = 1e-3
 WARM_UP_SWEEPS = 15
 
 
+@stored_as("pca-units")
 @dataclass(frozen=True)
 class Units:
     """x' = (x - shift) / scale, the same at all nodes."""

@@ -24,8 +24,10 @@ from dmfvi.inference.model import Coroutine, Model, Update
 from dmfvi.models.pca_posterior import PcaPosterior
 from dmfvi.models.pca_shard import Shard, Weights
 from dmfvi.models.pca_start import Units, agree_on_loadings
+from dmfvi.tags import stored_as
 
 
+@stored_as("ppca-belief")
 class PpcaBelief(NamedTuple):
     """A point estimate: W~ (D, K) and the noise precision."""
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dmfvi._numeric import FloatArray, inverse, symmetrize
 from dmfvi.families.base import pack_symmetric, unpack_symmetric
 from dmfvi.kernels.ratings import NoisePrior, RecordLayout, records_of
+from dmfvi.tags import stored_as
 
 #: alternations of coefficients and the precisions of their columns
 RIDGE_STEPS = 3
@@ -18,6 +19,7 @@ RIDGE_STEPS = 3
 RIDGE_RANGE = (1e-1, 1e8)
 
 
+@stored_as("rating-side-prior")
 @dataclass(frozen=True)
 class SidePrior:
     """v ~ N(coefficients @ features, covariance) for the rows of one side.
@@ -89,6 +91,7 @@ class PriorKnowledge:
         return replace(made, log_density=float(density))
 
 
+@stored_as("rating-belief")
 @dataclass(frozen=True)
 class RatingBelief:
     """q(w, c) of every item, and the learned hierarchy."""

@@ -22,10 +22,12 @@ from dmfvi.kernels.ratings import (
 from dmfvi.models.ratings_belief import RatingBelief, SidePrior, canonical
 from dmfvi.models.ratings_shard import RatedUsers
 from dmfvi.models.ratings_start import ChoiceBasis, RatingUnits, item_features, user_features
+from dmfvi.tags import stored_as
 
 UNKNOWN = -1
 
 
+@stored_as("rating-users")
 @dataclass(frozen=True)
 class UserPosteriors:
     """q of every user's factors and bias, in single precision, and of the noise, (n, 2)."""
@@ -63,6 +65,7 @@ def noise_variance(noise: FloatArray) -> FloatArray:
     return np.asarray(rate / np.where(shape > 1.5, shape - 1.0, shape))
 
 
+@stored_as("rating-posterior")
 @dataclass(frozen=True)
 class RatingPosterior:
     """Everything a prediction needs; factors are in canonical coordinates and units of ``scale``.

@@ -15,6 +15,7 @@ import numpy as np
 from dmfvi._numeric import FloatArray
 from dmfvi.inference.model import Broadcast, Coroutine, Sum
 from dmfvi.kernels.ratings import RatingRows, neighbour_sums
+from dmfvi.tags import stored_as
 
 #: more columns than are kept, and iterations, of the subspace iteration
 OVERSAMPLING, ITERATIONS = 7, 6
@@ -28,6 +29,7 @@ CHOICE_SHARE, CHOICE_LIMIT = 0.5, 2.0
 LEAST_STRENGTH = 1e-6
 
 
+@stored_as("rating-units")
 @dataclass(frozen=True)
 class RatingUnits:
     """Sums that all nodes agree on: how many, how high, how spread."""
@@ -63,6 +65,7 @@ class RatingUnits:
         return np.where(self.item_counts > 0, np.maximum(self.item_counts, 1.0) ** ITEM_POWER, 0.0)
 
 
+@stored_as("rating-choice")
 @dataclass(frozen=True)
 class ChoiceBasis:
     """Right singular vectors (D, P), orthonormal, and the squared singular values (P,)."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric
+from dmfvi.tags import stored_as
 
 #: Lloyd steps, and sets of centres that are tried side by side in the same messages
 LLOYD_STEPS, TRIES = 10, 8
@@ -21,6 +22,7 @@ SOFTNESS, LEAST_LOG_SHARE = 0.25, -30.0
 LEAST_COUNT, LEAST_VARIANCE = 0.5, 1e-6
 
 
+@stored_as("feature-units")
 @dataclass(frozen=True)
 class FeatureUnits:
     """x' = (x - shift) / scale feature by feature, the same at all nodes."""

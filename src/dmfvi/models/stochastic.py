@@ -23,8 +23,10 @@ from dmfvi.inference.model import (
     Model,
     Update,
 )
+from dmfvi.tags import stored_as
 
 
+@stored_as("stochastic-belief")
 @dataclass(frozen=True)
 class StochasticBelief:
     """q(global) after so many steps."""

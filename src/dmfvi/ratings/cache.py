@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dmfvi.files import replacing
 from dmfvi.ratings.table import RatingTable
+from dmfvi.storage.files import replacing
 
 if TYPE_CHECKING:
     from dmfvi.ratings.readers import Source

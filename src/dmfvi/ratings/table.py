@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dmfvi._numeric import FloatArray, plain
 from dmfvi.kernels.ratings import RatingRows, grouped, index_type
 from dmfvi.ratings.ids import encoded
+from dmfvi.tags import stored_as
 
 #: grids that ratings usually lie on: levels per unit
 GRIDS = (1, 2, 4, 5, 10, 20)
@@ -65,6 +66,7 @@ class RatingTable:
         return sp.csr_matrix((values, (self.users, self.items)), shape=shape)
 
 
+@stored_as("rating-scale")
 class Scale(NamedTuple):
     """Lowest and highest rating."""
 

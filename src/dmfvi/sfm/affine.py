@@ -13,8 +13,10 @@ import numpy as np
 from dmfvi._numeric import FloatArray, inverse
 from dmfvi.models.affine import Structure
 from dmfvi.models.affine_shard import DIMENSIONS, AffineShard, Points
+from dmfvi.tags import stored_as
 
 
+@stored_as("cameras")
 class Cameras(NamedTuple):
     """Rows of affine cameras (m, t) with their uncertainty; NaN for a row that sees nothing."""
 

@@ -94,8 +94,15 @@ class StructureFromMotion(NetworkEstimator):
     (True, (8, 3))
     """
 
-    #: what ``dmfvi.save`` leaves out
-    _data_attributes = ("_tracks",)
+    #: in a file; the tracks stay where they are
+    _kept = (
+        "_cameras",
+        "_shape_cov",
+        "camera_of_frame_",
+        "reprojection_errors_",
+        "metric_",
+        "metric_message_",
+    )
 
     def __init__(
         self,
@@ -298,14 +305,18 @@ class StructureFromMotion(NetworkEstimator):
         )
         self.camera_of_frame_ = np.asarray(owner)
         self._node_beliefs = structures
+        gaps = self._tracks - project(structures[0], self._cameras)[0]
+        self.reprojection_errors_ = np.sqrt(gaps[0::2] ** 2 + gaps[1::2] ** 2)
+        self._rebuild()
+        self._show(0)
+
+    def _rebuild(self) -> None:
+        structures: list[Structure] = self._node_beliefs
         self.node_structures_ = [s.mean for s in structures]
         self.node_posteriors_ = [
             MultivariateNormal.from_parameters(s.mean, s.covariance + self._shape_cov)
             for s in structures
         ]
-        self._show(0)
-        gaps = self._tracks - self.reconstruct()
-        self.reprojection_errors_ = np.sqrt(gaps[0::2] ** 2 + gaps[1::2] ** 2)
         self.reprojection_error_ = float(np.sqrt(np.nanmean(self.reprojection_errors_**2)))
 
     def _take(self, node: int) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints: versioned, checksummed .npz files, written whole or not at all, never pickled.
+"""Checkpoints of nodes and ranks, as structured files.
 
 A run consists of phases (agreeing on a start, then fitting), each one call of an engine. The journal of a node holds
 what finished phases gave and where the current one is, so that a node that comes back repeats nothing.
@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from dmfvi.node import NodeState
-from dmfvi.structured import FileKind, read_structured, write_structured
+from dmfvi.storage.archive import FileKind
+from dmfvi.storage.structured import read_structured, write_structured
 
-CHECKPOINT = FileKind("dmfvi-checkpoint", 2, "checkpoint", "remove it")
+#: written often and read seldom: not compressed
+CHECKPOINT = FileKind(
+    "dmfvi-checkpoint", 3, "checkpoint", "remove it and begin the fit again", compressed=False
+)
 
 
 def save_checkpoint(path: Path, content: Any, fingerprint: str) -> Path:

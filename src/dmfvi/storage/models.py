@@ -1,0 +1,110 @@
+"""Fitted models as files: what was learned and the settings, not the data and not what belongs to the machine.
+
+An estimator says in ``_saved`` what must be written, each number once, and rebuilds the rest from it in ``_restore``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from dmfvi.consensus import ConsensusRule
+from dmfvi.inference.federation import Federation
+from dmfvi.storage.archive import FileKind, read_archive
+from dmfvi.storage.structured import read_structured, write_structured
+
+FILE_NAME = "model.npz"
+MODEL = FileKind(
+    "dmfvi-model",
+    2,
+    "saved model",
+    "fit the model again with this version and save it with dmfvi.save",
+)
+#: settings of a machine: a model that is read has their defaults
+OF_THE_MACHINE = {"verbose"}
+#: files that former versions left in a model's directory
+FORMER_FILES = ("posterior.npz", "ratings.npz")
+
+
+def known_estimators() -> dict[str, type[BaseEstimator]]:
+    """All estimators by their public name, which is their tag in a file."""
+    from dmfvi import estimators, sfm  # they stand above the engines, and those above this file
+
+    named = {name: getattr(estimators, name) for name in estimators.__all__}
+    return named | {name: getattr(sfm, name) for name in sfm.__all__}
+
+
+def save(model: Any, path: str | Path, details: Mapping[str, Any] | None = None) -> Path:
+    """Write a fitted estimator to ``path`` (.npz), whole or not at all.
+
+    ``details`` are plain facts of the run that are not the estimator's, for ``dmfvi.storage.details``.
+    """
+    name, known = type(model).__name__, known_estimators()
+    if known.get(name) is not type(model):
+        raise TypeError(f"cannot save a {name}, known are {sorted(known)}")
+    check_is_fitted(model)
+    target = Path(path)
+    if target.suffix != ".npz":
+        raise ValueError(f"{target} must end in .npz")
+    settings = {
+        key: _plain(key, value)
+        for key, value in model.get_params(deep=False).items()
+        if key not in OF_THE_MACHINE
+    }
+    content = {"estimator": name, "settings": settings, "fitted": model._saved()}
+    return write_structured(target, content, MODEL, details=details)
+
+
+def load(path: str | Path, kind: type[Any] = BaseEstimator) -> Any:
+    """The fitted estimator that ``save`` wrote, from its file or from the directory of its ``model.npz``.
+
+    ``kind`` is the class that is needed. A damaged, altered or foreign file, or one of another version, is refused with the reason and what to do.
+    """
+    file = _file(path)
+    content = read_structured(file, MODEL)
+    try:
+        model = known_estimators()[content["estimator"]](**content["settings"])
+        model._restore(content["fitted"])
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise MODEL.refusal(file, f"was written by another version ({error!r})") from error
+    if not isinstance(model, kind):
+        raise ValueError(
+            f"{file} holds a {type(model).__name__}, here a {kind.__name__} is needed: give another file"
+        )
+    return model
+
+
+def details(path: str | Path) -> dict[str, Any]:
+    """What ``save`` was told of the run: the members of the network, for example."""
+    head, _ = read_archive(_file(path), MODEL)
+    return dict(head["details"])
+
+
+def _file(path: str | Path) -> Path:
+    """The file of a model that is given by its directory or by itself."""
+    given = Path(path)
+    file = given / FILE_NAME if given.is_dir() else given
+    if file.exists():
+        return file
+    former = [name for name in FORMER_FILES if (given / name).exists()]
+    below = sorted(str(found.parent) for found in given.glob(f"*/{FILE_NAME}"))
+    hint = "fit a model there first"
+    if former:
+        hint = f"{former[0]} is of a former version, fit the model again with this one"
+    elif below:
+        hint = f"give one of {below[:10]}"
+    raise FileNotFoundError(f"{file} does not exist: {hint}")
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A setting as it can be written: rules by name, engines and random generators left out."""
+    if isinstance(value, Federation):
+        rule = value.consensus
+        return Federation(value.network, rule.name if isinstance(rule, ConsensusRule) else rule)
+    if name == "random_state" and not isinstance(value, int):
+        return None
+    return value

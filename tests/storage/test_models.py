@@ -1,0 +1,260 @@
+"""Saved models: every estimator comes back as it was, and nothing else comes in."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dmfvi
+from dmfvi import Network
+from dmfvi.datasets import make_cube, make_ratings
+from dmfvi.storage.models import MODEL, known_estimators
+from dmfvi.storage.structured import write_structured
+from helpers import low_rank_shards
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 4)) + 4.0 * (np.arange(60) % 3 == 0)[:, None]
+Y = X @ [1.0, 2.0, 0.0, -1.0] + RNG.normal(size=60)
+COUNTS = RNG.poisson(1.0, size=(30, 12))
+RING = Network.ring(3)
+#: where an array is, in the head of a file
+PLACE = re.compile(r'\["(a\d+)",(\d+),\[([\d,]*)\]')
+
+#: one line enrols an estimator: how it is fitted, and what it is asked
+CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "BayesianPCA": (
+        lambda: dmfvi.BayesianPCA(2, network=RING, prior=dmfvi.PcaPrior()).fit(X),
+        lambda m: m.transform(X, return_std=True),
+    ),
+    "PPCA": (lambda: dmfvi.PPCA(2, network=RING).fit(X), lambda m: m.transform(X)),
+    "SVDFactorization": (
+        lambda: dmfvi.SVDFactorization(2).fit(X),
+        lambda m: m.transform(X),
+    ),
+    "BayesianGaussianMixture": (
+        lambda: dmfvi.BayesianGaussianMixture(2, network=RING).fit(X),
+        lambda m: (m.predict_proba(X), m.score_samples(X)),
+    ),
+    "MixtureOfPCA": (
+        lambda: dmfvi.MixtureOfPCA(2, 2).fit(X),
+        lambda m: m.predict_proba(X),
+    ),
+    "LatentDirichletAllocation": (
+        lambda: dmfvi.LatentDirichletAllocation(3, max_iter=50).fit(COUNTS),
+        lambda m: m.transform(COUNTS),
+    ),
+    "GaussianHMM": (lambda: dmfvi.GaussianHMM(2).fit(X), lambda m: m.predict(X)),
+    "CategoricalHMM": (
+        lambda: dmfvi.CategoricalHMM(2).fit((X[:, :1] > 0).astype(float)),
+        lambda m: m.predict((X[:, :1] > 0).astype(float)),
+    ),
+    "BayesianLinearRegression": (
+        lambda: dmfvi.BayesianLinearRegression(network=RING).fit(X, Y),
+        lambda m: m.predict(X, return_std=True),
+    ),
+    "BayesianLogisticRegression": (
+        lambda: dmfvi.BayesianLogisticRegression().fit(X, np.where(Y > 0, "ill", "well")),
+        lambda m: (m.predict(X), m.predict_proba(X)),
+    ),
+    "RatingFactorization": (
+        lambda: dmfvi.RatingFactorization(2, network=RING, max_iter=3, random_state=0).fit(
+            make_ratings(3_000, n_users=100, n_items=50, seed=0).ratings
+        ),
+        lambda m: (m.predict([3, 4], [5, 6], return_std=True), m.recommend(3, 5)),
+    ),
+    "StructureFromMotion": (
+        lambda: dmfvi.StructureFromMotion(network=Network.ring(5)).fit(make_cube().hidden),
+        lambda m: m.reconstruct(return_std=True),
+    ),
+}
+
+
+def test_every_estimator_has_a_case() -> None:
+    assert set(CASES) == set(known_estimators())
+
+
+@lru_cache
+def fitted(name: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return CASES[name][0]()
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_model_comes_back_as_it_was(tmp_path: Path, name: str) -> None:
+    model, ask = fitted(name), CASES[name][1]
+    back = dmfvi.load(dmfvi.save(model, tmp_path / "model.npz"))
+    assert type(back) is type(model)
+    np.testing.assert_equal(ask(back), ask(model))
+    for key, value in model.get_params().items():
+        if key not in ("network", "prior"):
+            assert getattr(back, key) == value
+    if getattr(model, "network", None) is not None:
+        assert back.network.edges == model.network.edges
+        assert back.network.name == model.network.name
+    if hasattr(model, "at_node") and len(model.node_posteriors_) > 1:
+        np.testing.assert_equal(ask(back.at_node(1)), ask(model.at_node(1)))
+        seen = dmfvi.load(dmfvi.save(model.at_node(1), tmp_path / "seen.npz"))
+        np.testing.assert_equal(ask(seen), ask(model.at_node(1)))
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_every_public_attribute_comes_back(tmp_path: Path, name: str) -> None:
+    model = fitted(name)
+    back = dmfvi.load(dmfvi.save(model, tmp_path / "model.npz"))
+    public = {key for key in vars(model) if key.endswith("_") and not key.startswith("_")}
+    assert {key for key in vars(back) if key.endswith("_") and not key.startswith("_")} == public
+    for key in public:
+        mine, theirs = getattr(model, key), getattr(back, key)
+        if isinstance(mine, np.ndarray):
+            assert mine.dtype == theirs.dtype, key
+        if isinstance(mine, np.ndarray | int | float | str | bool | dict):
+            np.testing.assert_equal(theirs, mine, err_msg=key)
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_file_holds_no_array_twice_and_no_place_of_a_class(tmp_path: Path, name: str) -> None:
+    file = dmfvi.save(fitted(name), tmp_path / "model.npz")
+    held = np.load(file)
+    head = held["head"].tobytes().decode()
+    assert "dmfvi." not in head
+    places = {tuple(map(str, place)) for place in re.findall(PLACE, head)}
+    parts = [
+        (shape, held[member][int(start) :][: prod(map(int, filter(None, shape.split(","))))])
+        for member, start, shape in places
+    ]
+    distinct = {(shape, part.dtype.str, part.tobytes()) for shape, part in parts}
+    assert len(distinct) == len(parts) > 1
+
+
+def test_equal_models_are_equal_files(tmp_path: Path) -> None:
+    model = fitted("BayesianPCA")
+    one, other = dmfvi.save(model, tmp_path / "a.npz"), dmfvi.save(model, tmp_path / "b.npz")
+    assert one.read_bytes() == other.read_bytes()
+    again = dmfvi.save(dmfvi.load(one), tmp_path / "c.npz")
+    assert again.read_bytes() == one.read_bytes()
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_a_model_of_eight_features_and_five_nodes_is_small(tmp_path: Path, missing: float) -> None:
+    shards = low_rank_shards([40] * 5, n_features=8, n_components=3, missing=missing)
+    model = dmfvi.BayesianPCA(3, network=Network.ring(5), random_state=0).fit(shards)
+    assert dmfvi.save(model, tmp_path / "model.npz").stat().st_size < 20_000
+
+
+def test_names_of_columns_are_kept_and_luck_is_not(tmp_path: Path) -> None:
+    model = dmfvi.BayesianPCA(2, random_state=np.random.RandomState(3)).fit(X)
+    model.feature_names_in_ = np.array(["a", "b", "c", "d"], dtype=object)  # as from a data frame
+    back = dmfvi.load(dmfvi.save(model, tmp_path / "model.npz"))
+    np.testing.assert_array_equal(back.feature_names_in_, ["a", "b", "c", "d"])
+    assert back.feature_names_in_.dtype == object
+    assert back.random_state is None
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array(["ill", "well"]),
+        np.array(["ill", "well"], dtype=object),
+        np.array([3, 7], dtype=np.int16),
+        np.array([True, False]),
+    ],
+    ids=lambda labels: str(labels.dtype),
+)
+def test_labels_keep_their_type(tmp_path: Path, labels: np.ndarray) -> None:
+    model = dmfvi.BayesianLogisticRegression().fit(X, labels[(Y > 0).astype(int)])
+    back = dmfvi.load(dmfvi.save(model, tmp_path / "model.npz"))
+    assert back.classes_.dtype == model.classes_.dtype
+    np.testing.assert_array_equal(back.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("noise", ["shared", "per_node"])
+def test_a_stream_goes_on_after_a_pause(tmp_path: Path, noise: Any) -> None:
+    model = dmfvi.BayesianPCA(2, network=RING, noise=noise, random_state=0).fit(X[:30])
+    holes = np.where(
+        RNG.random((30, 4)) < 0.1, np.nan, X[30:]
+    )  # one precision a feature from now on
+    for batch in (X[30:], holes, X[:30]):
+        back = dmfvi.load(dmfvi.save(model, tmp_path / "model.npz"))
+        one, other = model.partial_fit(batch), back.partial_fit(batch)
+        np.testing.assert_array_equal(one.components_, other.components_)
+        assert one.lower_bound_ == other.lower_bound_
+        np.testing.assert_equal(one.history_, other.history_)
+
+
+def test_a_stream_of_documents_goes_on_after_a_pause(tmp_path: Path) -> None:
+    model = dmfvi.LatentDirichletAllocation(3, learning_method="online", random_state=0)
+    model.partial_fit(COUNTS[:15])
+    back = dmfvi.load(dmfvi.save(model, tmp_path / "model.npz"))
+    one, other = model.partial_fit(COUNTS[15:]), back.partial_fit(COUNTS[15:])
+    np.testing.assert_array_equal(one.components_, other.components_)
+
+
+def test_a_rule_with_settings_of_its_own_is_kept_by_name(tmp_path: Path) -> None:
+    rule = dmfvi.consensus.StatisticsTracking(damping=1e-6)
+    federation = dmfvi.Federation(RING, rule, links=dmfvi.Links())
+    model = dmfvi.BayesianPCA(2, network=federation).fit(X)
+    back = dmfvi.load(dmfvi.save(model, tmp_path / "model.npz"))
+    assert back.network.consensus == "statistics-tracking"
+    assert back.network.links is None
+
+
+def test_details_are_kept_beside_the_model(tmp_path: Path) -> None:
+    file = dmfvi.save(fitted("PPCA"), tmp_path / "model.npz", {"members": [0, 2], "note": "x"})
+    assert dmfvi.storage.details(tmp_path) == {"members": [0, 2], "note": "x"}
+    assert dmfvi.storage.details(dmfvi.save(fitted("PPCA"), file)) == {}
+
+
+def test_what_is_no_fitted_estimator_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="cannot save a dict"):
+        dmfvi.save({}, tmp_path / "a.npz")
+    with pytest.raises(Exception, match="not fitted"):
+        dmfvi.save(dmfvi.BayesianPCA(), tmp_path / "a.npz")
+    with pytest.raises(ValueError, match=re.escape("must end in .npz")):
+        dmfvi.save(fitted("PPCA"), tmp_path / "a.pickle")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"estimator": "os", "settings": {}, "fitted": {}},
+        {"estimator": "SVDFactorization", "settings": {"depth": 3}, "fitted": {}},
+        {"estimator": "SVDFactorization", "settings": {}, "fitted": {"node": 0}},
+        {"estimator": "SVDFactorization", "settings": {}, "fitted": []},
+        [],
+    ],
+    ids=str,
+)
+def test_what_no_estimator_wrote_is_refused(tmp_path: Path, content: Any) -> None:
+    file = write_structured(tmp_path / "a.npz", content, MODEL)
+    with pytest.raises(ValueError, match=r"another version .*: fit the model again with this"):
+        dmfvi.load(file)
+
+
+def test_where_there_is_no_model_it_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"model\.npz does not exist: fit a model there"):
+        dmfvi.load(tmp_path)
+    dmfvi.save(fitted("PPCA"), tmp_path / "rank-1" / "model.npz")
+    with pytest.raises(FileNotFoundError, match=r"give one of .*rank-1"):
+        dmfvi.load(tmp_path)
+    np.savez(tmp_path / "posterior.npz", format="dmfvi-pca-posterior", version=1)
+    with pytest.raises(FileNotFoundError, match="former version, fit the model again"):
+        dmfvi.load(tmp_path)
+
+
+def test_tracks_stay_where_they_are(tmp_path: Path) -> None:
+    """A model may be taken away, the data may not."""
+    model = fitted("StructureFromMotion")
+    back = dmfvi.load(dmfvi.save(model, tmp_path / "model.npz"))
+    assert not hasattr(back, "_tracks")
+    with pytest.raises(ValueError, match="does not hold the tracks"):
+        back.impute()
