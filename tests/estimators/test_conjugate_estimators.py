@@ -437,7 +437,7 @@ COUNTS = corpus(20)[0]
         ),
         (
             lambda: LatentDirichletAllocation(2, learning_method="stochastic").fit(COUNTS),
-            "learning must be one of",
+            "learning_method must be one of",
         ),
         (lambda: GaussianHMM(2).fit([ROWS, ROWS[:0]]), "sequence 1 is empty"),
         (lambda: GaussianHMM(2).fit(ROWS, lengths=[30, 0]), "lengths must be whole numbers"),
