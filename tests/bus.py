@@ -12,8 +12,8 @@ import numpy as np
 from dmfvi.deploy.config import NodeConfig
 from dmfvi.deploy.kinds import ModelSettings, PcaModel
 from dmfvi.deploy.program import NodeProgram
-from dmfvi.engines.faults import Faults, FaultyTransport
-from dmfvi.engines.network_node import Timing
+from dmfvi.engines.net.endpoint import Timing
+from dmfvi.engines.net.faults import Faults, FaultyTransport
 from dmfvi.network import Network
 from dmfvi.storage import SavedPosterior, load_posterior
 

@@ -10,9 +10,9 @@ import pytest
 
 from bus import Cluster, Killed
 from dmfvi import BayesianPCA, Network
-from dmfvi.compression import COMPRESSIONS
-from dmfvi.engines.faults import Faults
-from dmfvi.engines.network_node import Timing
+from dmfvi.engines.net.compression import COMPRESSIONS
+from dmfvi.engines.net.endpoint import Timing
+from dmfvi.engines.net.faults import Faults
 from helpers import low_rank_shards
 
 RING = Network.ring(5)

@@ -13,8 +13,8 @@ from dmfvi import Network
 from dmfvi.datasets.tables import Table
 from dmfvi.deploy.config import read_config
 from dmfvi.deploy.kinds import KINDS
-from dmfvi.engines.faults import Faults
-from dmfvi.engines.network_node import Timing
+from dmfvi.engines.net.endpoint import Timing
+from dmfvi.engines.net.faults import Faults
 from dmfvi.storage import load_posterior
 from node_cases import CASES, N_NODES, apart
 
@@ -86,7 +86,7 @@ def test_a_saved_posterior_says_its_kind(tmp_path: Path) -> None:
         load_posterior(tmp_path, "bayesian-pca")
     with np.load(file) as archive:
         content = dict(archive)
-    content["spec"] = np.array('{"record": "dmfvi.engines.faults:Faults", "parts": {}}')
+    content["spec"] = np.array('{"record": "dmfvi.engines.net.faults:Faults", "parts": {}}')
     np.savez(file, **content)
     with pytest.raises(ValueError, match="holds a Faults, no posterior"):
         load_posterior(tmp_path)

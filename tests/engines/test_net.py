@@ -16,14 +16,23 @@ import pytest
 
 from bus import Bus, BusTransport
 from dmfvi import Network
-from dmfvi.engines.network_node import MOST_LIVES, NetworkNode
-from dmfvi.engines.zenoh import Identity, ZenohTransport, check_loopback
-from dmfvi.keys import init_authority, issue
-from dmfvi.membership import Entry, View
-from dmfvi.wire import DIFFERENCE8, INT64, ROUND, SPARSE, VIEW, Difference, Frame, pack
+from dmfvi.engines.net.endpoint import MOST_LIVES, NetworkNode
+from dmfvi.engines.net.frames import (
+    DIFFERENCE8,
+    INT64,
+    ROUND,
+    SPARSE,
+    VIEW,
+    Difference,
+    Frame,
+    pack,
+)
+from dmfvi.engines.net.keys import init_authority, issue
+from dmfvi.engines.net.membership import Entry, View
+from dmfvi.engines.net.zenoh import Identity, ZenohTransport, check_loopback
+from frame_mutations import mutated
 from node_cases import CASES, N_NODES, apart
 from processes import Processes, free_ports, running
-from test_wire import mutated
 
 
 def test_ten_thousand_hostile_frames_change_nothing_in_a_live_node() -> None:
@@ -302,7 +311,7 @@ def test_a_second_node_with_the_same_id_is_noticed() -> None:
 
 def test_rules_that_need_every_message_are_refused() -> None:
     from dmfvi import BayesianPCA
-    from dmfvi.engines.net import NetworkEngine
+    from dmfvi.engines.net.engine import NetworkEngine
 
     node = NetworkNode(0, (1,), BusTransport(Bus(), 0, (1,)), b"m" * 16, version=5)
     where = NetworkEngine(node)
@@ -315,7 +324,7 @@ def test_rules_that_need_every_message_are_refused() -> None:
 def test_a_certificate_that_others_would_not_believe_is_refused_at_once(
     authority: Path, tmp_path: Path
 ) -> None:
-    from dmfvi.keys import check_identity
+    from dmfvi.engines.net.keys import check_identity
 
     check_identity(1, authority / "ca.pem", authority / "node-1.pem")
     with pytest.raises(ValueError, match="is for node-1, this is node 2"):

@@ -11,7 +11,7 @@ import pytest
 
 from dmfvi import BayesianPCA, Network
 from dmfvi.datasets import make_low_rank, mask_at_random
-from dmfvi.keys import init_authority, issue
+from dmfvi.engines.net.keys import init_authority, issue
 from processes import Processes, running
 
 RING = Network.ring(5)

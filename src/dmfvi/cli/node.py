@@ -76,7 +76,7 @@ def keys_init(
     name: Annotated[str, typer.Option(help="Name in the authority's certificate.")] = "dmfvi",
 ) -> None:
     """Make a certificate authority; keep its ca.key offline, give ca.pem to every node."""
-    from dmfvi.keys import init_authority
+    from dmfvi.engines.net.keys import init_authority
 
     console.print(f"authority: {escape(str(init_authority(folder, name)))}")
 
@@ -92,7 +92,7 @@ def keys_issue(
     """Issue a node's certificate and key."""
     import datetime as dt
 
-    from dmfvi.keys import issue
+    from dmfvi.engines.net.keys import issue
 
     if days < 1:
         raise ValueError(f"--days must be at least 1, received {days}")

@@ -21,15 +21,15 @@ from dmfvi.checkpoint import Journal
 from dmfvi.datasets.tables import Table
 from dmfvi.deploy.config import NodeConfig
 from dmfvi.engines.base import Engine, Observer, RoundRecord, Run
-from dmfvi.engines.faults import FaultyTransport
 from dmfvi.engines.local import LocalEngine
-from dmfvi.engines.net import NetworkEngine
-from dmfvi.engines.network_node import MembershipChanged, NetworkNode
-from dmfvi.engines.transport import Transport
-from dmfvi.engines.zenoh import ZenohTransport
+from dmfvi.engines.net.endpoint import MembershipChanged, NetworkNode
+from dmfvi.engines.net.engine import NetworkEngine
+from dmfvi.engines.net.faults import FaultyTransport
+from dmfvi.engines.net.membership import Entry, View
+from dmfvi.engines.net.transport import Transport
+from dmfvi.engines.net.zenoh import ZenohTransport
 from dmfvi.families.base import FloatArray
 from dmfvi.files import write_text
-from dmfvi.membership import Entry, View
 from dmfvi.model_files import FILE_NAME as MODEL_FILE
 from dmfvi.model_files import save as save_model
 from dmfvi.network import Network

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dmfvi.compression import Compressor, References
-from dmfvi.engines.transport import Transport
+from dmfvi.engines.net.compression import Compressor, References
+from dmfvi.engines.net.frames import INT64, ROUND, VIEW, Frame, Malformed, pack, unpack
+from dmfvi.engines.net.membership import Entry, View, read_entries
+from dmfvi.engines.net.transport import Transport
 from dmfvi.families.base import FloatArray
-from dmfvi.membership import Entry, View, read_entries
 from dmfvi.network import Network
 from dmfvi.node import NO_STOP, Message
-from dmfvi.wire import INT64, ROUND, VIEW, Frame, Malformed, pack, unpack
 
 #: a view is sent at least this often, in seconds: it is also the sign of life
 HEARTBEAT = 0.5

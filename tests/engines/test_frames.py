@@ -8,9 +8,8 @@ import zlib
 import numpy as np
 import pytest
 
-from dmfvi.compression import COMPRESSIONS, KEY_EVERY, Compressor, References
-from dmfvi.membership import Entry, View, read_entries
-from dmfvi.wire import (
+from dmfvi.engines.net.compression import COMPRESSIONS, KEY_EVERY, Compressor, References
+from dmfvi.engines.net.frames import (
     DIFFERENCE8,
     DIFFERENCE16,
     FLOAT32,
@@ -26,6 +25,8 @@ from dmfvi.wire import (
     pack,
     unpack,
 )
+from dmfvi.engines.net.membership import Entry, View, read_entries
+from frame_mutations import mutated
 
 PAYLOAD = np.random.default_rng(0).standard_normal(40)
 FRAME = Frame(ROUND, b"f" * 16, 3, 2**62, 4, 17, 2, 2**62, PAYLOAD)
@@ -156,25 +157,6 @@ def test_numbers_that_are_none_are_refused() -> None:
         unpack(pack(SIGHT, FLOAT64))
 
 
-def mutated(rng: random.Random, seeds: list[bytes]) -> bytes:
-    """Random bytes, or a real frame cut, stretched, flipped or spliced."""
-    kind = rng.randrange(6)
-    if kind == 0:
-        return rng.randbytes(rng.randrange(200))
-    data = bytearray(rng.choice(seeds))
-    if kind == 1:
-        return bytes(data[: rng.randrange(len(data))])
-    if kind == 2:
-        return bytes(data) + rng.randbytes(rng.randrange(1, 50))
-    if kind == 3:
-        other = rng.choice(seeds)
-        cut = rng.randrange(len(data))
-        return bytes(data[:cut]) + other[cut:]
-    for _ in range(rng.randrange(1, 9)):
-        data[rng.randrange(len(data))] = rng.randrange(256)
-    return bytes(data)
-
-
 def test_a_hundred_thousand_hostile_frames_do_no_harm() -> None:
     rng = random.Random(0)
     seeds = [pack(FRAME), pack(FRAME, FLOAT32), pack(SIGHT, INT64), pack(SPARSELY, SPARSE)]
@@ -251,7 +233,7 @@ def test_a_code_never_exceeds_the_error_it_is_allowed(name: str, change: float) 
 
 def test_what_is_refused_is_not_kept() -> None:
     from bus import Bus, BusTransport
-    from dmfvi.engines.network_node import NetworkNode
+    from dmfvi.engines.net.endpoint import NetworkNode
 
     bus = Bus()
     node = NetworkNode(0, (1,), BusTransport(bus, 0, (1,)), FRAME.fingerprint, version=5)

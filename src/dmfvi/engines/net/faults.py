@@ -8,7 +8,7 @@ import random
 import time
 from dataclasses import dataclass
 
-from dmfvi.engines.transport import Transport
+from dmfvi.engines.net.transport import Transport
 
 
 @dataclass(frozen=True)

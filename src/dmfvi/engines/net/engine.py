@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from dmfvi.checkpoint import Journal
-from dmfvi.compression import SHARE, SHRINKING
 from dmfvi.consensus.base import Place
 from dmfvi.engines.base import Observer, Run, check_links, record_round
 from dmfvi.engines.links import Links
-from dmfvi.engines.network_node import HELP_AGAIN, NetworkNode
+from dmfvi.engines.net.compression import SHARE, SHRINKING
+from dmfvi.engines.net.endpoint import HELP_AGAIN, NetworkNode
 from dmfvi.network import Network
 from dmfvi.node import Job, Message, NodeState, Settled, message_of, start_node, step_node
 
