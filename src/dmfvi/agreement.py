@@ -35,7 +35,7 @@ class Meeting:
         """Every node's estimate of the sum of all vectors."""
         alone = self.collective or self.network.n_nodes == 1
         rule: ConsensusRule = AllReduce() if alone else BregmanADMM(damping=accuracy)
-        reliable = alone or self.engine.links.reliable
+        reliable = alone or self.engine.reliable
         return self._run(rule, vectors, 1 if reliable else None, accuracy)
 
     def broadcast(self, vector: FloatArray) -> list[FloatArray]:
@@ -46,7 +46,7 @@ class Meeting:
         vectors = [vector if i == 0 else np.zeros_like(vector) for i in owned]
         if self.collective:  # all others add zeros
             return self.sum(vectors)
-        reliable = self.engine.links.reliable
+        reliable = self.engine.reliable
         return self._run(Flood(), vectors, self.network.diameter if reliable else None, 1.0)
 
     def gather(self, vectors: Sequence[FloatArray]) -> list[FloatArray]:

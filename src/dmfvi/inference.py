@@ -167,7 +167,7 @@ class Session:
             raise ValueError("links are for a network, received network=None: pass a network")
         machine.owned(graph)  # refuses a network that does not fit where it runs
         rule = make_rule(consensus, graph, penalty, rounds_per_sweep)
-        exact = machine.links.reliable and averages_exactly(rule, graph)
+        exact = machine.reliable and averages_exactly(rule, graph)
         return cls(graph, rule, machine, Meeting(graph, machine, rule.collective), exact)
 
     @property

@@ -237,7 +237,12 @@ class FollowedEngine:
     def __init__(self, inner: Engine, follow: Callable[[RoundRecord], None]) -> None:
         self.inner = inner
         self.follow = follow
-        self.name, self.links = inner.name, inner.links
+        self.name = inner.name
+
+    @property
+    def reliable(self) -> bool:
+        """As the other engine is."""
+        return self.inner.reliable
 
     def owned(self, network: Network) -> Sequence[int]:
         """As the other engine has it."""

@@ -11,10 +11,12 @@ from dmfvi.engines.links import Links
 ENGINES = {
     "local": "dmfvi.engines.local:LocalEngine",
     "mpi": "dmfvi.engines.mpi:MpiEngine",
+    "net": "dmfvi.engines.net.engine:NetworkEngine",
+    "inproc": "dmfvi.engines.net.inproc_engine:InProcessEngine",
 }
 
 
-def engine(name: str, **settings: Any) -> Any:
+def make(name: str, **settings: Any) -> Any:
     """The engine of that name, constructed with ``settings``."""
     if name not in ENGINES:
         raise ValueError(f"engine must be one of {sorted(ENGINES)}, received {name!r}")
@@ -30,8 +32,14 @@ def open_engine(where: Any, links: Links | None = None, n_jobs: int | None = Non
             "write Links(loss=0.1), for example"
         )
     if isinstance(where, str):
-        return engine(where, links=links, n_jobs=n_jobs)
-    if isinstance(where, type) or not all(hasattr(where, name) for name in ("owned", "run")):
+        if where == "local":
+            return make(where, links=links, n_jobs=n_jobs)
+        if links is not None and not links.reliable:
+            raise ValueError(f"simulated links need engine='local', received engine={where!r}")
+        return make(where)
+    if isinstance(where, type) or not all(
+        hasattr(where, name) for name in ("owned", "run", "reliable")
+    ):
         kind = where.__name__ if isinstance(where, type) else type(where).__name__
         raise TypeError(
             f"engine must be one of {sorted(ENGINES)} or an engine that was made already, received {kind}"
@@ -44,4 +52,4 @@ def open_engine(where: Any, links: Links | None = None, n_jobs: int | None = Non
     return where
 
 
-__all__ = ["ENGINES", "Links", "engine", "open_engine"]
+__all__ = ["ENGINES", "Links", "make", "open_engine"]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dmfvi.consensus.base import ConsensusRule
-from dmfvi.engines.links import Links
 from dmfvi.network import Network
 from dmfvi.node import Job, NodeReport, NodeState
 
@@ -47,7 +46,10 @@ class Engine(Protocol):
     """Shards and beliefs are those of the nodes that ``owned`` names, in that order."""
 
     name: str
-    links: Links
+
+    @property
+    def reliable(self) -> bool:
+        """Whether every message arrives in the round it was sent for."""
 
     def owned(self, network: Network) -> Sequence[int]:
         """The nodes that run in this process; all of them in a simulation."""
@@ -64,11 +66,11 @@ class Engine(Protocol):
         """All rounds from one belief per owned node until they have stopped, or ``max_rounds``."""
 
 
-def check_links(links: Links, rule: ConsensusRule) -> None:
+def check_links(engine: Engine, rule: ConsensusRule) -> None:
     """Refuse a rule that needs every message where messages may be lost."""
-    if not links.reliable and not rule.tolerates_loss:
+    if not engine.reliable and not rule.tolerates_loss:
         raise ValueError(
-            f"consensus {rule.name!r} needs reliable links, received {links}: "
+            f"consensus {rule.name!r} needs reliable links, those of engine {engine.name!r} may lose messages: "
             "use consensus='bregman-admm'"
         )
 

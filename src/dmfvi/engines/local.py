@@ -34,6 +34,11 @@ class LocalEngine:
         self.rng = np.random.default_rng(self.links.seed)
         self.clock = 0
 
+    @property
+    def reliable(self) -> bool:
+        """Whether the simulated links are."""
+        return self.links.reliable
+
     def owned(self, network: Network) -> Sequence[int]:
         """Every node."""
         return range(network.n_nodes)
@@ -48,7 +53,7 @@ class LocalEngine:
         observer: Observer | None = None,
     ) -> Run:
         """All rounds from one belief per node until every node has stopped, or ``max_rounds``."""
-        check_links(self.links, job.rule)
+        check_links(self, job.rule)
         self.links.check_nodes(network.n_nodes)
         places = [Place.of(network, i) for i in range(network.n_nodes)]
         workers = _workers(self.n_jobs, len(shards))

@@ -52,6 +52,8 @@ class MpiEngine:
     """
 
     name = "mpi"
+    #: MPI delivers every message
+    reliable = True
 
     def __init__(
         self,
@@ -65,7 +67,6 @@ class MpiEngine:
     ) -> None:
         if links is not None and not links.reliable:
             raise ValueError("simulated links need engine='local', received engine='mpi'")
-        self.links = Links()
         self.comm = _world() if comm is None else comm
         self.phase = 0
         self.graphs: dict[tuple[int, ...], Any] = {}

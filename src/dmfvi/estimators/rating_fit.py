@@ -168,7 +168,7 @@ def fit_ratings(
 
     per_sweep = max(1, rule.rounds_per_sweep(Place.of(network, 0)))
     # where every message arrives all nodes sweep in step, and the rounds are known beforehand
-    rounds = left * per_sweep if engine.links.reliable else 20 * left * per_sweep + 100
+    rounds = left * per_sweep if engine.reliable else 20 * left * per_sweep + 100
     ended: Run = engine.run(job, network, shards, run.beliefs, rounds, watch)
     run.beliefs, run.converged = list(ended.beliefs), ended.converged
     return run

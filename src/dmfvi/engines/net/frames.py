@@ -33,6 +33,8 @@ from numpy.typing import NDArray
 
 MAGIC, VERSION = b"DMFV", 1
 ROUND, VIEW = 0, 1
+#: flags
+FINAL, ASKED = 1, 2
 HEADER = struct.Struct("<4sBBBB16sIQIqqqI")
 CHECKSUM = struct.Struct("<I")
 OVERHEAD = HEADER.size + CHECKSUM.size
@@ -86,6 +88,7 @@ class Frame(NamedTuple):
     payload: NDArray[Any]  # empty where there is a difference
     final: bool = False
     difference: Difference | None = None
+    asked: bool = False  # an observer has asked for stop_at
 
 
 class Malformed(ValueError):
@@ -105,7 +108,7 @@ def pack(frame: Frame, dtype: int = FLOAT64) -> bytes:
         VERSION,
         frame.kind,
         dtype,
-        int(frame.final),
+        FINAL * frame.final + ASKED * frame.asked,
         frame.fingerprint,
         frame.sender,
         frame.epoch,
@@ -128,7 +131,7 @@ def unpack(data: bytes) -> Frame:
         raise Malformed("magic")
     if version != VERSION:
         raise Malformed("version")
-    if kind not in (ROUND, VIEW) or dtype > SPARSE or flags > 1:
+    if kind not in (ROUND, VIEW) or dtype > SPARSE or flags > FINAL + ASKED:
         raise Malformed("kind")
     itemsize = 1 if dtype in DIFFERENCES else DTYPES[dtype].itemsize
     if length > LARGEST_PAYLOAD or length != len(data) - OVERHEAD or length % itemsize:
@@ -161,8 +164,9 @@ def unpack(data: bytes) -> Frame:
         quiet,
         stop_at,
         payload,
-        bool(flags),
+        bool(flags & FINAL),
         difference,
+        bool(flags & ASKED),
     )
 
 
