@@ -8,7 +8,9 @@ import zlib
 import numpy as np
 import pytest
 
+from dmfvi.engines.net.clock import SimulatedClock
 from dmfvi.engines.net.compression import COMPRESSIONS, KEY_EVERY, Compressor, References
+from dmfvi.engines.net.endpoint import NetworkNode
 from dmfvi.engines.net.frames import (
     DIFFERENCE8,
     DIFFERENCE16,
@@ -25,6 +27,7 @@ from dmfvi.engines.net.frames import (
     pack,
     unpack,
 )
+from dmfvi.engines.net.inproc import Hub, InProcessTransport
 from dmfvi.engines.net.membership import Entry, View, read_entries
 from frame_mutations import mutated
 
@@ -232,12 +235,10 @@ def test_a_code_never_exceeds_the_error_it_is_allowed(name: str, change: float) 
 
 
 def test_what_is_refused_is_not_kept() -> None:
-    from bus import Bus, BusTransport
-    from dmfvi.engines.net.endpoint import NetworkNode
-
-    bus = Bus()
-    node = NetworkNode(0, (1,), BusTransport(bus, 0, (1,)), FRAME.fingerprint, version=5)
-    attacker = BusTransport(bus, 1, (0,))
+    hub = Hub(SimulatedClock())
+    transport = InProcessTransport(hub, 0, (1,))
+    node = NetworkNode(0, (1,), transport, FRAME.fingerprint, version=5, clock=hub.clock)
+    attacker = InProcessTransport(hub, 1, (0,))
     node.listen(0.0)
     node.begin()
     hostile = FRAME._replace(

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bus import Bus, BusTransport
 from dmfvi import Network
+from dmfvi.engines.net.clock import SimulatedClock
 from dmfvi.engines.net.endpoint import MOST_LIVES, NetworkNode
 from dmfvi.engines.net.frames import (
     DIFFERENCE8,
@@ -27,6 +27,7 @@ from dmfvi.engines.net.frames import (
     Frame,
     pack,
 )
+from dmfvi.engines.net.inproc import Hub, InProcessTransport
 from dmfvi.engines.net.keys import init_authority, issue
 from dmfvi.engines.net.membership import Entry, View
 from dmfvi.engines.net.zenoh import Identity, ZenohTransport, check_loopback
@@ -36,9 +37,11 @@ from processes import Processes, free_ports, running
 
 
 def test_ten_thousand_hostile_frames_change_nothing_in_a_live_node() -> None:
-    bus = Bus()
-    node = NetworkNode(0, (1,), BusTransport(bus, 0, (1,)), b"m" * 16, version=5)
-    attacker = BusTransport(bus, 1, (0,))
+    hub = Hub(SimulatedClock())
+    node = NetworkNode(
+        0, (1,), InProcessTransport(hub, 0, (1,)), b"m" * 16, version=5, clock=hub.clock
+    )
+    attacker = InProcessTransport(hub, 1, (0,))
     node.listen(0.0)
     node.begin()
     rng = random.Random(1)
@@ -183,9 +186,11 @@ def test_a_fit_that_has_not_converged_is_no_success(tmp_path: Path) -> None:
 
 def test_a_neighbour_with_the_right_epoch_cannot_crash_or_fill_a_node() -> None:
     """Well-formed frames of a member: wrong sizes, phases, rounds and numbers, and views beyond reason."""
-    bus = Bus()
-    node = NetworkNode(0, (1,), BusTransport(bus, 0, (1,)), b"m" * 16, version=5)
-    attacker = BusTransport(bus, 1, (0,))
+    hub = Hub(SimulatedClock())
+    node = NetworkNode(
+        0, (1,), InProcessTransport(hub, 0, (1,)), b"m" * 16, version=5, clock=hub.clock
+    )
+    attacker = InProcessTransport(hub, 1, (0,))
     attacker.send(
         pack(Frame(VIEW, b"m" * 16, 1, 0, 0, 0, 0, 0, View(1, {1: Entry(3, (0,))}).pack()), INT64)
     )
@@ -271,8 +276,10 @@ def test_bad_configurations_are_named(tmp_path: Path, text: str, message: str) -
 
 
 def test_who_has_finished_and_gone_is_told_from_who_has_only_gone() -> None:
-    bus = Bus()
-    node = NetworkNode(0, (1,), BusTransport(bus, 0, (1,)), b"m" * 16, version=5)
+    hub = Hub(SimulatedClock())
+    node = NetworkNode(
+        0, (1,), InProcessTransport(hub, 0, (1,)), b"m" * 16, version=5, clock=hub.clock
+    )
     node.view = View(0, {0: Entry(5, (1,)), 1: Entry(3, (0,))})
     node.begin()
     epoch, members = node.epoch, node.members
@@ -291,9 +298,11 @@ def test_who_has_finished_and_gone_is_told_from_who_has_only_gone() -> None:
 
 def test_a_second_node_with_the_same_id_is_noticed() -> None:
     """Each hears of the other's entry by way of a neighbour, and takes it for its own earlier life."""
-    bus = Bus()
-    node = NetworkNode(0, (1,), BusTransport(bus, 0, (1,)), b"m" * 16, version=5)
-    neighbour = BusTransport(bus, 1, (0,))
+    hub = Hub(SimulatedClock())
+    node = NetworkNode(
+        0, (1,), InProcessTransport(hub, 0, (1,)), b"m" * 16, version=5, clock=hub.clock
+    )
+    neighbour = InProcessTransport(hub, 1, (0,))
 
     def told(version: int) -> None:
         view = View(1, {0: Entry(version, (1,)), 1: Entry(3, (0,))}).pack()
@@ -313,7 +322,10 @@ def test_rules_that_need_every_message_are_refused() -> None:
     from dmfvi import BayesianPCA
     from dmfvi.engines.net.engine import NetworkEngine
 
-    node = NetworkNode(0, (1,), BusTransport(Bus(), 0, (1,)), b"m" * 16, version=5)
+    hub = Hub(SimulatedClock())
+    node = NetworkNode(
+        0, (1,), InProcessTransport(hub, 0, (1,)), b"m" * 16, version=5, clock=hub.clock
+    )
     where = NetworkEngine(node)
     where.owned = lambda network: [0]  # nobody need be met for this
     pca = BayesianPCA(2, network=Network.ring(2), consensus="all-reduce", engine=where)
@@ -338,9 +350,11 @@ def test_a_certificate_that_others_would_not_believe_is_refused_at_once(
 
 
 def test_a_neighbour_with_another_model_is_named() -> None:
-    bus = Bus()
-    node = NetworkNode(0, (1, 2), BusTransport(bus, 0, (1, 2)), b"m" * 16, version=5)
-    other = BusTransport(bus, 1, (0,))
+    hub = Hub(SimulatedClock())
+    node = NetworkNode(
+        0, (1, 2), InProcessTransport(hub, 0, (1, 2)), b"m" * 16, version=5, clock=hub.clock
+    )
+    other = InProcessTransport(hub, 1, (0,))
     view = View(1, {1: Entry(3, (0,))}).pack()
     other.send(pack(Frame(VIEW, b"x" * 16, 1, 0, 0, 0, 0, 0, view), INT64))
     with pytest.raises(TimeoutError, match=r"never heard: \[2\]; nodes \[1\] have another model"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from dmfvi.datasets.tables import Table
 from dmfvi.deploy.config import NodeConfig
 from dmfvi.engines.base import Engine, Observer, RoundRecord, Run
 from dmfvi.engines.local import LocalEngine
+from dmfvi.engines.net.clock import REAL, Clock
 from dmfvi.engines.net.endpoint import MembershipChanged, NetworkNode
 from dmfvi.engines.net.engine import NetworkEngine
 from dmfvi.engines.net.faults import FaultyTransport
@@ -35,6 +37,8 @@ from dmfvi.model_files import save as save_model
 from dmfvi.network import Network
 from dmfvi.node import Job
 from dmfvi.storage import save_posterior
+
+logger = logging.getLogger(__name__)
 
 #: seconds between two lines of status
 STATUS_EVERY = 0.25
@@ -86,12 +90,14 @@ class NodeProgram:
         rows: FloatArray,
         on_status: OnStatus | None = None,
         columns: list[str] | None = None,
+        clock: Clock = REAL,
     ) -> None:
         self.config = config
         self.table = Table(rows, columns)
         self.rows_hash = hashlib.sha256(np.ascontiguousarray(rows).tobytes()).hexdigest()[:16]
         self.on_status = on_status
-        self.said_at = 0.0
+        self.clock = clock
+        self.said_at = -np.inf
         self.last: RoundRecord | None = None
         self.converged: bool | None = None
         config.model.check(self.table)
@@ -103,6 +109,7 @@ class NodeProgram:
             int(time.time()),
             config.timing,
             config.compression,
+            clock,
         )
         self._remember_view()
 
@@ -127,9 +134,17 @@ class NodeProgram:
                     )
                 path, self.converged = None, None
                 self._write_view()
+                logger.info(
+                    "node %d: fit begins with %s", self.config.node, list(self.node.members)
+                )
                 self._say("agreeing on a start")
                 model = self.fit(network)
                 self.converged = bool(model.converged_)
+                logger.info(
+                    "node %d: fit ends, %s",
+                    self.config.node,
+                    "converged" if self.converged else "NOT converged",
+                )
                 path = save_posterior(
                     model.posterior_,
                     self.config.out,
@@ -145,7 +160,8 @@ class NodeProgram:
                 self._say_who_was_not_there()
                 self._say("done")
                 return path
-            except MembershipChanged:
+            except MembershipChanged as reason:
+                logger.info("node %d: fit begins anew: %s", self.config.node, reason)
                 wait_for = None  # go on with who is there
 
     def fit(self, network: Network) -> Any:
@@ -158,8 +174,9 @@ class NodeProgram:
         )
         try:
             journal.resume()
-        except ValueError:
-            journal.clear()  # of other members, another model, or torn: begin anew
+        except ValueError as reason:  # of other members, another model, or torn: begin anew
+            logger.warning("node %d begins anew: %s", self.config.node, reason)
+            journal.clear()
         here: Engine = NetworkEngine(self.node, journal) if network.n_nodes > 1 else LocalEngine()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -179,16 +196,16 @@ class NodeProgram:
 
     def _watch(self, record: RoundRecord) -> None:
         self.last = record
-        if time.monotonic() - self.said_at > STATUS_EVERY:
+        if self.clock() - self.said_at > STATUS_EVERY:
             self._say("fitting")
 
     def _watch_meeting(self) -> None:
-        if time.monotonic() - self.said_at > STATUS_EVERY:
+        if self.clock() - self.said_at > STATUS_EVERY:
             self._say("meeting")
 
     def _say(self, state: str) -> None:
         record = self.last
-        self.said_at = time.monotonic()
+        self.said_at = self.clock()
         if self.on_status is None:
             return
         self.on_status(

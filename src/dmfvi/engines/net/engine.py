@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -182,16 +183,17 @@ class NetworkEngine:
         node = self.node
         node.say(data)
         began = node.clock()
-        repeated = False
+        repeat_at = began + REPEAT_AFTER * node.timing.patience
+        give_up_at = began + node.timing.patience
         while True:
             missing = [peer for peer in indices if not self._has(peer, state.rule.round)]
-            waited = node.clock() - began
-            if not missing or waited > node.timing.patience:
+            now = node.clock()
+            if not missing or now >= give_up_at:
                 break
-            if waited > REPEAT_AFTER * node.timing.patience and not repeated:
+            if now >= repeat_at:
                 node.say(data)  # it may have been lost
-                repeated = True
-            node.listen(0.05 if waited > 0.05 else 0.01)
+                repeat_at = inf
+            node.listen(min(repeat_at, give_up_at) - now)
             node.check_epoch()
         if missing:
             node.counts.waited += 1
