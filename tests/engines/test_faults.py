@@ -16,6 +16,8 @@ from helpers import low_rank_shards
 
 RING = Network.ring(5)
 SHARDS = low_rank_shards([14, 20, 17, 23, 16], n_features=6, n_components=2, missing=0.15)
+#: rounds between checkpoints where nobody comes back: writing them takes most of the time
+RARELY = 1000
 QUICK = Timing(patience=0.03, silence=30.0, settle=0.3, linger=30.0)
 
 
@@ -42,7 +44,9 @@ def test_without_faults_it_is_the_local_engines_answer(make_cluster, tmp_path: P
 
 @pytest.mark.parametrize("loss", [0.1, 0.3, 0.5])
 def test_lost_messages(make_cluster, tmp_path: Path, loss: float) -> None:
-    cluster = make_cluster(tmp_path, RING, SHARDS, faults=Faults(loss=loss), timing=QUICK)
+    cluster = make_cluster(
+        tmp_path, RING, SHARDS, faults=Faults(loss=loss), timing=QUICK, every=RARELY
+    )
     cluster.start_all()
     cluster.wait()
     check_exact(cluster, list(range(5)), SHARDS)
@@ -52,7 +56,7 @@ def test_late_reordered_and_doubled_messages(make_cluster, tmp_path: Path) -> No
     """Delays of up to ten rounds' patience: newer messages overtake older ones."""
     faults = Faults(delay=0.05, duplicates=0.3)
     cluster = make_cluster(
-        tmp_path, RING, SHARDS, faults=faults, timing=Timing(0.005, 30.0, 0.3, 30.0)
+        tmp_path, RING, SHARDS, faults=faults, timing=Timing(0.005, 30.0, 0.3, 30.0), every=RARELY
     )
     cluster.start_all()
     cluster.wait()
@@ -181,6 +185,7 @@ def test_compressed_messages_end_exact(make_cluster, tmp_path: Path, loss: float
             timing=timing,
             faults=Faults(loss=loss),
             compression=name,
+            every=RARELY,
         )
         cluster.start_all()
         cluster.wait()

@@ -58,7 +58,7 @@ for rule, text in (("statistics-tracking", True), ("all-reduce", False)):
 
 def test_ranks_with_other_items_and_users_give_the_local_answer(parts: Path) -> None:
     (parts / "program.py").write_text(PROGRAM)
-    done = run(parts, RANKS, "program.py", str(Path(__file__).parents[1]), timeout=240)
+    done = run(parts, RANKS, "program.py", str(Path(__file__).parents[1]))
     assert done.returncode == 0, done.stderr
     for rule, text in (("statistics-tracking", True), ("all-reduce", False)):
         blocks = [rating_triples(rank, text) for rank in range(RANKS)]

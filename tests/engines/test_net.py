@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import random
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import sessions
 from dmfvi import Network
 from dmfvi.engines.net.clock import SimulatedClock
 from dmfvi.engines.net.endpoint import MOST_LIVES, NetworkNode
@@ -161,9 +161,7 @@ def test_launch_runs_a_cluster_of_another_kind(tmp_path: Path) -> None:
         model=f'kind = "logistic-regression"\n{case.toml}',
     )
     command = [sys.executable, "-m", "dmfvi", "launch", str(tmp_path / "cluster.toml")]
-    done = subprocess.run(
-        [*command, "--insecure", "--timeout", "60"], capture_output=True, text=True, check=False
-    )
+    done = sessions.run([*command, "--insecure"])
     assert done.returncode == 0, done.stderr
     pooled = case.local(tol=1e-10)
     for node in range(N_NODES):
@@ -175,9 +173,7 @@ def test_a_fit_that_has_not_converged_is_no_success(tmp_path: Path) -> None:
     model = f'kind = "bayesian-pca"\n{case.toml}\nmax_rounds = 4'
     cluster = Processes(tmp_path, Network.chain(N_NODES), case.shards, None, model=model)
     command = [sys.executable, "-m", "dmfvi", "launch", str(tmp_path / "cluster.toml")]
-    done = subprocess.run(
-        [*command, "--insecure", "--timeout", "60"], capture_output=True, text=True, check=False
-    )
+    done = sessions.run([*command, "--insecure"])
     assert done.returncode == 2
     assert "NOT converged: raise max_rounds" in done.stderr
     assert not cluster.saved(0).converged
