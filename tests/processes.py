@@ -60,7 +60,7 @@ class Processes:
         for i in range(n):
             np.save(folder / f"data{i}.npy", shards[i])
             lines = ["[node]", f"id = {i}", f'listen = "{where[i]}"', f'data = "data{i}.npy"']
-            lines += [f"wait_for = {n}", node, "[peers]"]
+            lines += [f"wait_for = {n}", f"wait_seconds = {HUNG}", node, "[peers]"]
             lines += [f'{j} = "{where[j]}"' for j in network.neighbours(i)]
             lines += ["[model]", model, "[timing]", timing]
             if faults:

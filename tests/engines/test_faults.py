@@ -173,7 +173,7 @@ def test_a_node_gone_for_good_takes_its_data_along(
     check_exact(cluster, rest, [SHARDS[i] for i in rest])
 
 
-@pytest.mark.parametrize("loss", [0.0, pytest.param(0.2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("loss", [0.0, 0.2])
 def test_compressed_messages_end_exact(make_cluster, tmp_path: Path, loss: float) -> None:
     timing = Timing(20.0, 30.0, 0.3) if loss == 0 else QUICK
     sent = {}
