@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import random
+import re
+import struct
 import zlib
 
 import numpy as np
 import pytest
 
+from dmfvi.engines.net import frames
 from dmfvi.engines.net.clock import SimulatedClock
 from dmfvi.engines.net.compression import COMPRESSIONS, KEY_EVERY, Compressor, References
 from dmfvi.engines.net.endpoint import NetworkNode
 from dmfvi.engines.net.frames import (
+    ASKED,
+    CHECKSUM,
     DIFFERENCE8,
     DIFFERENCE16,
+    FINAL,
     FLOAT32,
     FLOAT64,
+    HEADER,
     INT64,
     OVERHEAD,
     ROUND,
@@ -256,3 +263,36 @@ def test_a_node_that_came_back_is_referred_to() -> None:
     for number in (100, 108, 90):
         references.whole(FRAME._replace(round=number, payload=np.ones(4)), {4})
     assert list(references.kept[FRAME.sender, FRAME.phase]) == [108, 90]
+
+
+def test_the_documented_header_is_the_real_one() -> None:
+    """Offsets and sizes in the docstring against the struct, field by field."""
+    table = (frames.__doc__ or "").split("A round's message has")[0]
+    rows = re.findall(r"^ *(\d+) +(\d+)  (\w+)", table, re.MULTILINE)
+    documented = [(int(offset), int(size)) for offset, size, _ in rows]
+    offset, real = 0, []
+    for part in re.findall(r"\d*[a-zA-Z]", HEADER.format.lstrip("<")):
+        real.append((offset, struct.calcsize(f"<{part}")))
+        offset += real[-1][1]
+    assert documented == [*real, (HEADER.size, CHECKSUM.size)]
+    assert OVERHEAD == 72
+    packed = pack(FRAME._replace(final=True, asked=True))
+    assert (packed[4], packed[5], packed[6], packed[7]) == (1, ROUND, FLOAT64, FINAL + ASKED)
+    back = unpack(packed)
+    assert back.final
+    assert back.asked
+
+
+@pytest.mark.parametrize(
+    ("frame", "code", "size"),
+    [
+        (CHANGED, DIFFERENCE8, 16 + 8 * 3 + 4 * 2 + 37),
+        (CHANGED, DIFFERENCE16, 16 + 8 * 3 + 4 * 2 + 2 * 37),
+        (SPARSELY, SPARSE, 16 + 8 * 3 + 4 + 3 * (4 + 4)),
+        (FRAME, FLOAT64, 8 * 40),
+        (FRAME, FLOAT32, 4 * 40),
+        (SIGHT, INT64, 8 * (5 + 2)),
+    ],
+)
+def test_payloads_have_the_documented_size(frame: Frame, code: int, size: int) -> None:
+    assert len(pack(frame, code)) == OVERHEAD + size
