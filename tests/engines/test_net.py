@@ -7,6 +7,7 @@ import json
 import random
 import resource
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +83,9 @@ def heard_while(node: ZenohTransport, friend: ZenohTransport, other: ZenohTransp
     """Whom ``node`` and ``other`` have heard by the time that it and its friend have heard each other often."""
     heard: set[int] = set()
     from_friend = to_friend = 0
+    deadline = time.monotonic() + sessions.HUNG
     while min(from_friend, to_friend) < 10:
+        assert time.monotonic() < deadline, "not even the friend is heard"
         for transport in (node, friend, other):
             transport.send(b"frame")
         for _ in range(3):
@@ -369,3 +372,28 @@ def test_a_neighbour_with_another_model_is_named() -> None:
     other.send(pack(Frame(VIEW, b"x" * 16, 1, 0, 0, 0, 0, 0, view), INT64))
     with pytest.raises(TimeoutError, match=r"never heard: \[2\]; nodes \[1\] have another model"):
         node.gather(3, 0.3)
+
+
+def test_what_happens_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Who comes, who is silent, and the first refused frame of each reason."""
+    hub = Hub(SimulatedClock())
+    transport = InProcessTransport(hub, 0, (1,))
+    node = NetworkNode(0, (1,), transport, b"m" * 16, version=5, clock=hub.clock)
+    other = InProcessTransport(hub, 1, (0,))
+    view = Frame(VIEW, b"m" * 16, 1, 0, 0, 0, 0, 0, View(1, {1: Entry(3, (0,))}).pack())
+    with caplog.at_level("INFO", logger="dmfvi.engines.net"):
+        other.send(pack(view, INT64))
+        for _ in range(3):
+            other.send(b"nonsense")
+        for _ in range(4):
+            node.listen(0.1)
+        hub.clock.sleep(node.timing.silence + 1.0)
+        node.listen(0.1)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "node 0: members are now [0, 1]",
+        "node 0 refused a frame of node 1: short",
+        "node 0: neighbours [1] were silent for 60 seconds",
+        "node 0: members are now [0]",
+    ]
+    assert node.counts.refused["short"] == 3

@@ -27,6 +27,12 @@ class Clock:
         """Let time pass."""
         time.sleep(seconds)
 
+    def join(self) -> None:
+        """One more thread takes part in this clock; real time does not care."""
+
+    def leave(self) -> None:
+        """A thread has ended, or goes on without this clock."""
+
     def condition(self) -> threading.Condition:
         """Something that threads can wait for; all conditions of a clock share one lock."""
         return threading.Condition(self.lock)
@@ -60,12 +66,10 @@ class SimulatedClock(Clock):
             return self.now
 
     def join(self) -> None:
-        """One more thread takes part."""
         with self.lock:
             self.members += 1
 
     def leave(self) -> None:
-        """A thread has ended, or goes on without the clock."""
         with self.lock:
             self.members -= 1
             self._advance()

@@ -245,9 +245,10 @@ class NetworkNode:
         if view is self.view or view.entries == self.view.entries:
             return
         changed = view.epoch != self.view.epoch
-        self.view = view
+        before, self.view = self.view.component, view
         if changed:
             self.changed_at = self.clock()
+        if view.component != before:
             logger.info("node %d: members are now %s", self.node, list(view.component))
         self.say_view()
 

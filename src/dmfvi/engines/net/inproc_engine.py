@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from dmfvi.checkpoint import Journal
 from dmfvi.engines.base import Observer, RoundRecord, Run, check_links
 from dmfvi.engines.local import LocalEngine
-from dmfvi.engines.net.clock import REAL, Clock, SimulatedClock
+from dmfvi.engines.net.clock import REAL, Clock
 from dmfvi.engines.net.endpoint import NetworkNode, Timing
 from dmfvi.engines.net.engine import NetworkEngine
 from dmfvi.engines.net.faults import Faults, FaultyTransport
@@ -121,8 +121,7 @@ class InProcessEngine:
                 errors.append(error)
                 hub.close()
             finally:
-                if isinstance(self.clock, SimulatedClock):
-                    self.clock.leave()
+                self.clock.leave()
 
         threads = [
             threading.Thread(target=work, args=(node,), name=f"node {node}", daemon=True)
@@ -132,8 +131,7 @@ class InProcessEngine:
         with threadpool_limits(1):
             try:
                 for _ in threads:
-                    if isinstance(self.clock, SimulatedClock):
-                        self.clock.join()
+                    self.clock.join()
                 for thread in threads:
                     thread.start()
                 for thread in threads:
