@@ -81,9 +81,9 @@ def mpi() -> None:
 
 def zenoh() -> None:
     """Ping-pong of a megabyte: frames over mutual TLS against plain Zenoh puts."""
-    from dmfvi.engines.zenoh import Identity, ZenohTransport
-    from dmfvi.keys import init_authority, issue
-    from dmfvi.wire import ROUND, Frame, pack, unpack
+    from dmfvi.engines.net.frames import ROUND, Frame, pack, unpack
+    from dmfvi.engines.net.keys import init_authority, issue
+    from dmfvi.engines.net.zenoh import Identity, ZenohTransport
 
     payload = np.random.default_rng(0).standard_normal(MEGABYTE)
     with tempfile.TemporaryDirectory() as text:

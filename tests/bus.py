@@ -1,10 +1,12 @@
-"""Nodes in threads, joined by queues: the node's own program with everything but the socket."""
+"""Nodes in threads on a simulated clock: the node's own program with everything but the socket.
+
+Time passes only while every node, and the test itself, waits: no test here depends on how busy the machine is.
+"""
 
 from __future__ import annotations
 
-import queue
 import threading
-import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,49 +15,20 @@ import numpy as np
 from dmfvi.deploy.config import NodeConfig
 from dmfvi.deploy.kinds import ModelSettings, PcaModel
 from dmfvi.deploy.program import NodeProgram
-from dmfvi.engines.faults import Faults, FaultyTransport
-from dmfvi.engines.network_node import Timing
+from dmfvi.engines.net.clock import SimulatedClock
+from dmfvi.engines.net.endpoint import Timing
+from dmfvi.engines.net.faults import Faults, FaultyTransport
+from dmfvi.engines.net.inproc import Hub, HubClosed, InProcessTransport
 from dmfvi.network import Network
 from dmfvi.storage import load
 
 
 class Killed(BaseException):
-    """A node dies: no farewell, nothing tidied up."""
-
-
-class Bus:
-    """All queues; a node's queue is there while it lives."""
-
-    def __init__(self) -> None:
-        self.queues: dict[int, queue.Queue] = {}
-
-
-class BusTransport:
-    """Frames from one thread to another."""
-
-    def __init__(self, bus: Bus, node: int, neighbours: tuple[int, ...]) -> None:
-        self.bus, self.node, self.neighbours = bus, node, neighbours
-        self.mine: queue.Queue = queue.Queue()
-        bus.queues[node] = self.mine
-
-    def send(self, data: bytes) -> None:
-        for peer in self.neighbours:
-            other = self.bus.queues.get(peer)
-            if other is not None:
-                other.put((self.node, data))
-
-    def receive(self, timeout: float) -> tuple[int, bytes] | None:
-        try:
-            return self.mine.get(timeout=timeout) if timeout > 0 else self.mine.get_nowait()
-        except queue.Empty:
-            return None
-
-    def close(self) -> None:
-        self.bus.queues.pop(self.node, None)
+    """A node dies: no final message, nothing tidied up."""
 
 
 class Cluster:
-    """One program a node, each in a thread of its own."""
+    """One program a node, each in a thread of its own; close it when done."""
 
     def __init__(
         self,
@@ -75,22 +48,25 @@ class Cluster:
         self.model = model or PcaModel(components=2)
         self.every, self.compression = every, compression
         self.wait_seconds = 60.0
-        self.bus = Bus()
+        self.clock = SimulatedClock()
+        self.clock.join()  # the test itself: nothing happens while it works
+        self.hub = Hub(self.clock)
+        self.ended = self.clock.condition()
         self.transports: dict[int, FaultyTransport] = {}
         self.threads: dict[int, threading.Thread] = {}
+        self.alive: set[int] = set()
         self.programs: dict[int, NodeProgram] = {}
         self.rounds: dict[int, int] = {}
         self.members: dict[int, list[list[int]]] = {}
-        self.hooks: dict[
-            int, object
-        ] = {}  # node -> called with its rounds; may sleep or raise Killed
+        #: node -> called with its rounds; may sleep on the clock or raise Killed
+        self.hooks: dict[int, Callable[[int], None]] = {}
         self.errors: list[BaseException] = []
 
     def start(self, node: int, wait_for: int | None) -> None:
         neighbours = self.network.neighbours(node)
-        inner = BusTransport(self.bus, node, neighbours)
+        inner = InProcessTransport(self.hub, node, neighbours)
         faults = Faults(self.faults.loss, self.faults.delay, self.faults.duplicates, seed=node)
-        self.transports[node] = FaultyTransport(inner, faults)
+        self.transports[node] = FaultyTransport(inner, faults, self.clock)
         config = NodeConfig(
             node,
             "",
@@ -104,7 +80,7 @@ class Cluster:
             wait_seconds=self.wait_seconds,
             compression=self.compression,
         )
-        program = NodeProgram(config, self.transports[node], self.shards[node])
+        program = NodeProgram(config, self.transports[node], self.shards[node], clock=self.clock)
         self.programs[node] = program
         watch = program._watch
         original_fit = program.fit
@@ -125,27 +101,57 @@ class Cluster:
         def work() -> None:
             try:
                 program.run()
-            except Killed:
+            except (Killed, HubClosed):
                 pass
             except BaseException as error:
                 self.errors.append(error)
             finally:
-                if self.bus.queues.get(node) is inner.mine:
-                    inner.close()
+                inner.close()
+                self.alive.discard(node)
 
-        self.threads[node] = threading.Thread(target=work, daemon=True)
-        self.threads[node].start()
+        self.alive.add(node)
+        self.threads[node] = self.background(work)
+
+    def background(self, work: Callable[[], None]) -> threading.Thread:
+        """Run something in a thread that takes part in the clock."""
+
+        def run() -> None:
+            try:
+                work()
+            finally:
+                with self.clock.lock:
+                    self.clock.leave()
+                    self.ended.notify_all()
+
+        self.clock.join()
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        return thread
 
     def start_all(self) -> None:
         for node in range(self.network.n_nodes):
             self.start(node, self.network.n_nodes)
 
-    def wait(self, seconds: float = 240.0, nodes: list[int] | None = None) -> None:
-        deadline = time.monotonic() + seconds
-        for node in nodes if nodes is not None else list(self.threads):
-            self.threads[node].join(max(0.1, deadline - time.monotonic()))
-            assert not self.threads[node].is_alive(), f"node {node} has not ended"
+    def until(self, ready: Callable[[], bool], seconds: float = 3600.0) -> bool:
+        """Let simulated time pass until a node's end makes it so; whether it is."""
+        with self.clock.lock:
+            return self.clock.wait(self.ended, ready, seconds)
+
+    def until_dead(self, node: int) -> None:
+        assert self.until(lambda: node not in self.alive), f"node {node} has not ended"
+
+    def wait(self, nodes: Iterable[int] | None = None) -> None:
+        """Until all nodes have ended, and well."""
+        for node in list(self.threads) if nodes is None else nodes:
+            self.until_dead(node)
         assert not self.errors, self.errors
+
+    def close(self) -> None:
+        """End whatever still runs."""
+        self.hub.close()
+        self.clock.leave()
+        for thread in self.threads.values():
+            thread.join(60.0)
 
     def saved(self, node: int) -> Any:
         return load(self.folder / f"node-{node}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,3 +13,19 @@ import pytest
 def rng() -> np.random.Generator:
     """A seeded generator."""
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def make_cluster() -> Iterator[Callable[..., Any]]:
+    """A maker of clusters of nodes in threads; none outlives the test."""
+    from bus import Cluster
+
+    made: list[Cluster] = []
+
+    def make(*arguments: Any, **settings: Any) -> Cluster:
+        made.append(Cluster(*arguments, **settings))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.close()

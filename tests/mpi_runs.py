@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import sessions
 from dmfvi.datasets import make_ratings
 
 RANKS = 3
@@ -34,19 +35,11 @@ def mpiexec() -> list[str]:
     return [found, *(["--allow-run-as-root", "--oversubscribe"] if open_mpi else [])]
 
 
-def run(
-    folder: Path, ranks: int, *arguments: str, timeout: float = 240.0
-) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program on ranks to its end; no rank outlives it."""
     command = [*mpiexec(), "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-        env=os.environ | {"NO_COLOR": "1", "TERM": "dumb", "OMP_NUM_THREADS": "1"},
-    )
+    environment = os.environ | {"NO_COLOR": "1", "TERM": "dumb", "OMP_NUM_THREADS": "1"}
+    return sessions.run(command, cwd=folder, env=environment)
 
 
 KILLER = """

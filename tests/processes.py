@@ -18,6 +18,7 @@ import numpy as np
 
 from dmfvi.network import Network
 from dmfvi.storage import load
+from sessions import HUNG, kill_session
 
 
 def free_ports(count: int) -> list[int]:
@@ -41,7 +42,7 @@ class Processes:
         authority: Path | None,
         *,
         model: str = "components = 2",
-        timing: str = "patience = 5.0\nsettle = 0.5",
+        timing: str = "patience = 60.0\nsettle = 1.0",
         node: str = "checkpoint_every = 4",
         faults: str = "",
         addresses: list[str] | None = None,
@@ -51,6 +52,7 @@ class Processes:
         self.prefix = prefix
         self.insecure = authority is None
         self.running: dict[int, subprocess.Popen[bytes]] = {}
+        self.started: list[subprocess.Popen[bytes]] = []  # all, ended or not
         self.files: list[Path] = []
         self.before: dict[int, str] = {}  # what earlier lives of a node have said
         n = network.n_nodes
@@ -58,7 +60,7 @@ class Processes:
         for i in range(n):
             np.save(folder / f"data{i}.npy", shards[i])
             lines = ["[node]", f"id = {i}", f'listen = "{where[i]}"', f'data = "data{i}.npy"']
-            lines += [f"wait_for = {n}", node, "[peers]"]
+            lines += [f"wait_for = {n}", f"wait_seconds = {HUNG}", node, "[peers]"]
             lines += [f'{j} = "{where[j]}"' for j in network.neighbours(i)]
             lines += ["[model]", model, "[timing]", timing]
             if faults:
@@ -81,12 +83,15 @@ class Processes:
         if log.exists():
             self.before[node] = self.before.get(node, "") + log.read_text()
         with log.open("wb") as said:
-            self.running[node] = subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 stderr=said,
                 stdout=subprocess.DEVNULL,
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
+                start_new_session=True,
             )
+        self.running[node] = process
+        self.started.append(process)
 
     def _log(self, node: int) -> Path:
         return self.folder / f"said-{node}.txt"
@@ -110,7 +115,7 @@ class Processes:
         status = self.status(node)
         return int(status["rounds"]) if status.get("state") == "fitting" else 0
 
-    def until(self, what: Callable[[], bool], seconds: float = 120.0) -> None:
+    def until(self, what: Callable[[], bool], seconds: float = HUNG) -> None:
         """Wait until something holds; a node that fails meanwhile ends the wait."""
         deadline = time.monotonic() + seconds
         while not what():
@@ -132,7 +137,7 @@ class Processes:
     def wake(self, node: int) -> None:
         self.running[node].send_signal(signal.SIGCONT)
 
-    def wait(self, seconds: float = 120.0) -> None:
+    def wait(self, seconds: float = HUNG) -> None:
         """Until all have ended by themselves, and well."""
         deadline = time.monotonic() + seconds
         for node, process in self.running.items():
@@ -151,8 +156,6 @@ def running(cluster: Processes) -> Iterator[Processes]:
             cluster.start(node)
         yield cluster
     finally:
-        for process in cluster.running.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-                process.kill()
-                process.wait()
+        for process in cluster.started:
+            kill_session(process.pid)
+            process.wait()

@@ -9,7 +9,7 @@ import pytest
 
 from dmfvi import Network
 from dmfvi.consensus import BregmanADMM, Place
-from dmfvi.engines.net import _farewell
+from dmfvi.engines.net.engine import _farewell
 from dmfvi.inference.model import Average, Model, Update
 from dmfvi.node import NO_STOP, Job, NodeState, ask_to_stop, message_of, start_node, step_node
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bus import Cluster, Killed
+from bus import Killed
 from dmfvi import Network
 from dmfvi.datasets.tables import Table
 from dmfvi.deploy.config import read_config
 from dmfvi.deploy.kinds import KINDS
-from dmfvi.engines.faults import Faults
-from dmfvi.engines.network_node import Timing
+from dmfvi.engines.net.endpoint import Timing
+from dmfvi.engines.net.faults import Faults
 from dmfvi.storage import details, load, save
 from node_cases import CASES, N_NODES, apart
 
@@ -26,10 +26,12 @@ def test_every_kind_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_without_faults_it_is_the_local_engines_answer(tmp_path: Path, kind: str) -> None:
+def test_without_faults_it_is_the_local_engines_answer(
+    make_cluster, tmp_path: Path, kind: str
+) -> None:
     case = CASES[kind]
     timing = Timing(patience=20.0, settle=0.3)
-    cluster = Cluster(tmp_path, CHAIN, case.shards, timing=timing, model=case.model)
+    cluster = make_cluster(tmp_path, CHAIN, case.shards, timing=timing, model=case.model)
     cluster.start_all()
     cluster.wait()
     local = case.local(network=CHAIN)
@@ -43,13 +45,15 @@ def test_without_faults_it_is_the_local_engines_answer(tmp_path: Path, kind: str
 
 
 @pytest.mark.parametrize("kind", ["gaussian-mixture", "logistic-regression"])
-def test_a_killed_node_of_another_kind_comes_back(tmp_path: Path, kind: str) -> None:
+def test_a_killed_node_of_another_kind_comes_back(make_cluster, tmp_path: Path, kind: str) -> None:
     case = CASES[kind]
     faults = Faults(loss=0.1)
     if kind == "gaussian-mixture":  # its start takes many sums: with lost messages, a minute
         case, faults = replace(case, model=replace(case.model, starts=1)), Faults()
     quick = Timing(patience=0.02, silence=30.0, settle=0.3, linger=30.0)
-    cluster = Cluster(tmp_path, CHAIN, case.shards, timing=quick, model=case.model, faults=faults)
+    cluster = make_cluster(
+        tmp_path, CHAIN, case.shards, timing=quick, model=case.model, faults=faults
+    )
 
     def die(rounds: int) -> None:
         if rounds == 9:
@@ -57,8 +61,7 @@ def test_a_killed_node_of_another_kind_comes_back(tmp_path: Path, kind: str) -> 
 
     cluster.hooks[1] = die
     cluster.start_all()
-    cluster.threads[1].join(120)
-    assert not cluster.threads[1].is_alive()
+    cluster.until_dead(1)
     del cluster.hooks[1]
     cluster.start(1, None)
     cluster.wait()
@@ -126,10 +129,10 @@ def test_settings_that_do_not_fit_the_rows_are_refused(kind, changes, message: s
         replace(case.model, **changes).check(Table(case.shards[0], None))
 
 
-def test_a_node_leaves_a_model_that_predicts(tmp_path: Path) -> None:
+def test_a_node_leaves_a_model_that_predicts(make_cluster, tmp_path: Path) -> None:
     case = CASES["gaussian-mixture"]
     timing = Timing(patience=20.0, settle=0.3)
-    cluster = Cluster(tmp_path, CHAIN, case.shards, timing=timing, model=case.model)
+    cluster = make_cluster(tmp_path, CHAIN, case.shards, timing=timing, model=case.model)
     cluster.start_all()
     cluster.wait()
     local = case.local(network=CHAIN)

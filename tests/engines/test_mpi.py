@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dmfvi import BayesianPCA, Network, infer
+from dmfvi import BayesianPCA, Federation, Network, infer
 from dmfvi.models.poisson_gamma import PoissonGamma
 from dmfvi.storage import load
 from dmfvi.storage.journal import load_checkpoint, save_checkpoint
@@ -22,13 +22,13 @@ PROGRAM = """
 import sys
 import numpy as np
 from mpi4py import MPI
-from dmfvi import BayesianPCA, Network
+from dmfvi import Federation, BayesianPCA, Network
 from dmfvi.storage import save
 
 rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
 rows = np.load(f"part-{rank}.npy")
 network = Network.ring(size)
-model = BayesianPCA(2, network=network, consensus=sys.argv[1], random_state=0, engine="mpi").fit(rows)
+model = BayesianPCA(2, network=Federation(network, sys.argv[1], "mpi"), random_state=0).fit(rows)
 save(model, f"{sys.argv[1]}-{rank}.npz")
 """
 
@@ -36,15 +36,15 @@ save(model, f"{sys.argv[1]}-{rank}.npz")
 CONJUGATE = """
 import numpy as np
 from mpi4py import MPI
-from dmfvi import Network, infer
+from dmfvi import Federation, Network, infer
 from dmfvi.models.poisson_gamma import PoissonGamma
 
 rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
 counts = np.random.default_rng(rank).poisson(3.0, size=(20 + rank, 3))
-result = infer(PoissonGamma(3), [counts], Network.ring(size), engine="mpi", random_state=0)
+result = infer(PoissonGamma(3), [counts], Federation(Network.ring(size), engine="mpi"), random_state=0)
 np.save(f"conjugate-{rank}.npy", result.posterior.pack())
 try:
-    infer(PoissonGamma(3 + rank), [np.zeros((2, 3 + rank))], Network.ring(size), engine="mpi")
+    infer(PoissonGamma(3 + rank), [np.zeros((2, 3 + rank))], Federation(Network.ring(size), engine="mpi"))
 except ValueError as error:
     assert "ranks have messages of" in str(error), error
 else:
@@ -58,7 +58,7 @@ import numpy as np
 from mpi4py import MPI
 sys.path.insert(0, TESTS)
 from node_cases import CASES, KINDS_ON_RANKS
-from dmfvi import BayesianGaussianMixture, Network
+from dmfvi import Federation, BayesianGaussianMixture, Network
 from dmfvi.datasets.tables import Table
 
 rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
@@ -69,7 +69,7 @@ for kind in KINDS_ON_RANKS:
     np.save(f"{kind}-{rank}.npy", fitted.posterior_.pack())
 # every process draws a seed of its own: they must agree on one, and on the best of the starts
 rows = CASES["gaussian-mixture"].shards[rank]
-free = BayesianGaussianMixture(3, n_init=3, network=network, engine="mpi").fit(rows)
+free = BayesianGaussianMixture(3, n_init=3, network=Federation(network, engine="mpi")).fit(rows)
 np.save(f"free-{rank}.npy", free.posterior_.pack())
 """
 
@@ -86,7 +86,7 @@ def parts(tmp_path: Path) -> Path:
 def test_ranks_give_the_local_answer(parts: Path, rule: str) -> None:
     done = run(parts, 4, "program.py", rule)
     assert done.returncode == 0, done.stderr
-    local = BayesianPCA(2, network=Network.ring(4), consensus=rule, random_state=0).fit(SHARDS)
+    local = BayesianPCA(2, network=Federation(Network.ring(4), rule), random_state=0).fit(SHARDS)
     for rank in range(4):
         saved = load(parts / f"{rule}-{rank}.npz")
         assert saved.posterior_.distance(local.node_posteriors_[rank]) < 1e-9

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmfvi import Network, RatingFactorization, load
+from dmfvi import Federation, Network, RatingFactorization, load
 from dmfvi.estimators.rating_agreement import _heard, _spoken, _union
 from mpi_runs import KILLER, RANKS, rating_triples, run
 
@@ -28,7 +28,7 @@ PROGRAM = """
 import sys
 import numpy as np
 from mpi4py import MPI
-from dmfvi import Network, RatingFactorization
+from dmfvi import Federation, Network, RatingFactorization
 sys.path.insert(0, sys.argv[1])
 from mpi_runs import rating_triples as triples
 
@@ -36,7 +36,7 @@ rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
 for rule, text in (("statistics-tracking", True), ("all-reduce", False)):
     seed = 4 if rank == 0 else None  # everybody takes rank 0's
     model = RatingFactorization(
-        3, network=Network.ring(size), max_iter=6, consensus=rule, random_state=seed, engine="mpi"
+        3, network=Federation(Network.ring(size), rule, "mpi"), max_iter=6, random_state=seed
     ).fit(triples(rank, text))
     users, _, _ = triples(rank)
     mean, std = model.predict(users[:20], model.item_ids_[:20], return_std=True)
@@ -46,24 +46,22 @@ for rule, text in (("statistics-tracking", True), ("all-reduce", False)):
     def enough(checkpoint):
         told.append(checkpoint.sweeps)
         return rank == 1 and checkpoint.sweeps >= 3
-    stopped = RatingFactorization(3, network=Network.ring(size), max_iter=50, consensus=rule,
-                                  random_state=seed, engine="mpi").fit(triples(rank), on_sweep=enough)
+    stopped = RatingFactorization(3, network=Federation(Network.ring(size), rule, "mpi"), max_iter=50, random_state=seed).fit(triples(rank), on_sweep=enough)
     assert 3 <= stopped.n_iter_ < 9 and not stopped.converged_, stopped.n_iter_
     if rule == "all-reduce":
-        until = RatingFactorization(3, network=Network.ring(size), max_iter=7, tol=1e-9, consensus=rule,
-                                    random_state=seed, engine="mpi").fit(triples(rank))
+        until = RatingFactorization(3, network=Federation(Network.ring(size), rule, "mpi"), max_iter=7, tol=1e-9, random_state=seed).fit(triples(rank))
         assert until.n_iter_ == 7 and not until.converged_, until.n_iter_
 """
 
 
 def test_ranks_with_other_items_and_users_give_the_local_answer(parts: Path) -> None:
     (parts / "program.py").write_text(PROGRAM)
-    done = run(parts, RANKS, "program.py", str(Path(__file__).parents[1]), timeout=240)
+    done = run(parts, RANKS, "program.py", str(Path(__file__).parents[1]))
     assert done.returncode == 0, done.stderr
     for rule, text in (("statistics-tracking", True), ("all-reduce", False)):
         blocks = [rating_triples(rank, text) for rank in range(RANKS)]
         local = RatingFactorization(
-            3, network=Network.ring(RANKS), max_iter=6, consensus=rule, random_state=4
+            3, network=Federation(Network.ring(RANKS), rule), max_iter=6, random_state=4
         ).fit(blocks)
         at = 0
         for rank in range(RANKS):

@@ -14,7 +14,7 @@ import pytest
 
 from dmfvi import BayesianPCA, Network
 from dmfvi.datasets import make_low_rank, mask_at_random
-from dmfvi.keys import init_authority, issue
+from dmfvi.engines.net.keys import init_authority, issue
 from processes import Processes, running
 
 N = 3
@@ -100,7 +100,7 @@ def cluster_on(machines: Machines, folder: Path, timing: str, faults: str = "") 
 
 
 def test_machines_with_addresses_of_their_own(machines: Machines, tmp_path: Path) -> None:
-    cluster = cluster_on(machines, tmp_path, "patience = 30.0\nsettle = 1.0")
+    cluster = cluster_on(machines, tmp_path, "patience = 300.0\nsettle = 1.0")
     with running(cluster):
         cluster.wait()
     local = BayesianPCA(2, network=NETWORK, random_state=0).fit(SHARDS)
@@ -108,7 +108,7 @@ def test_machines_with_addresses_of_their_own(machines: Machines, tmp_path: Path
         assert cluster.saved(node).posterior_.distance(local.node_posteriors_[node]) < 1e-9
 
 
-@pytest.mark.parametrize("silence", [pytest.param(60.0, marks=pytest.mark.slow), 2.0])
+@pytest.mark.parametrize("silence", [pytest.param(60.0, marks=pytest.mark.slow), 4.0])
 def test_a_cable_is_out_for_a_while(machines: Machines, tmp_path: Path, silence: float) -> None:
     """For less than the others tolerate: nobody begins anew. For longer: two parts, then one again."""
     timing = f"patience = 0.3\nsilence = {silence}\nsettle = 1.0\nlinger = 60.0"
@@ -120,7 +120,7 @@ def test_a_cable_is_out_for_a_while(machines: Machines, tmp_path: Path, silence:
             cluster.until(lambda: cluster.status(0)["members"] == [0, 2])
             cluster.until(lambda: cluster.status(1)["members"] == [1])
         else:
-            time.sleep(5.0)
+            time.sleep(5.0)  # shorter than they tolerate, however busy the machine is
             assert cluster.status(0)["members"] == cluster.status(1)["members"] == [0, 1, 2]
         assert cluster.alive() == [0, 1, 2]
         machines.heal(1)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import sessions
 from dmfvi import load
 from dmfvi.cli.app import app
 from dmfvi.datasets import make_ratings
@@ -121,17 +122,17 @@ def test_control_c_leaves_a_checkpoint_and_resume_goes_on(tmp_path: Path) -> Non
     )
     command = [sys.executable, "-c", code, "ratings", "fit"]
     command += [str(data), "--components", "3", "--holdout", "0.1", "--out"]
-    process = subprocess.Popen(
+    with sessions.started(
         [*command, str(out), "--sweeps", "100000"],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    while not (out / "checkpoint.npz").exists() and process.poll() is None:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    printed, complaint = process.communicate(timeout=120)
+    ) as process:
+        while not (out / "checkpoint.npz").exists() and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        printed, complaint = process.communicate(timeout=sessions.HUNG)
     assert process.returncode == 130, complaint
     assert "--resume goes on" in printed
     assert sorted(p.name for p in out.iterdir()) == ["checkpoint.npz", "model.npz"]
@@ -139,17 +140,11 @@ def test_control_c_leaves_a_checkpoint_and_resume_goes_on(tmp_path: Path) -> Non
     assert stopped.n_iter_ >= 1
     wanted = str(stopped.n_iter_ + 5)
     for extra in ([str(out), "--sweeps", wanted, "--resume"], [str(whole), "--sweeps", wanted]):
-        subprocess.run([*command, *extra], env=environment, check=True, capture_output=True)
+        assert sessions.run([*command, *extra], env=environment).returncode == 0
     resumed, straight = load(out), load(whole)
     assert resumed.n_iter_ == straight.n_iter_ == int(wanted)
     np.testing.assert_allclose(resumed.item_bias_, straight.item_bias_, atol=1e-4)
     assert not (out / "checkpoint.npz").exists()
-    other = subprocess.run(
-        [*command, str(out), "--resume"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    other = sessions.run([*command, str(out), "--resume"], env=environment)
     assert other.returncode == 1
     assert "does not exist" in other.stderr

@@ -22,9 +22,9 @@ from dmfvi.cli.reproduce import reproduce
 from dmfvi.cli.sfm import sfm
 from dmfvi.datasets.tables import Table, read_table
 from dmfvi.estimators import BayesianPCA
-from dmfvi.validation import name_features
 from dmfvi.storage import FILE_NAME, load, save
 from dmfvi.storage.files import replacing, replacing_table
+from dmfvi.validation import name_features
 
 app = typer.Typer(
     add_completion=False,

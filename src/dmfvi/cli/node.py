@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +28,16 @@ keys_app = typer.Typer(no_args_is_help=True, help="A small certificate authority
 STATUS_FILE = "status.json"
 NOT_CONVERGED = "NOT converged: raise max_iter in [model]"
 
+
+class LogLevel(StrEnum):
+    """Of the logging module."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Plain text, on loopback only, for a trial.")
 ]
@@ -34,6 +46,9 @@ Insecure = Annotated[
 def node(
     config: Annotated[Path, typer.Option(help="The node's TOML file.")],
     insecure: Insecure = False,
+    log_level: Annotated[
+        LogLevel, typer.Option(help="What is logged to the error stream.")
+    ] = LogLevel.info,
 ) -> None:
     """Run one node: meet the neighbours, agree, fit, and keep a copy of the posterior.
 
@@ -43,6 +58,9 @@ def node(
     from dmfvi.deploy.config import read_config
     from dmfvi.deploy.program import Status, finite, run_node
 
+    logging.basicConfig(
+        level=log_level.value.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
     settings = read_config(config, insecure)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
@@ -76,7 +94,7 @@ def keys_init(
     name: Annotated[str, typer.Option(help="Name in the authority's certificate.")] = "dmfvi",
 ) -> None:
     """Make a certificate authority; keep its ca.key offline, give ca.pem to every node."""
-    from dmfvi.keys import init_authority
+    from dmfvi.engines.net.keys import init_authority
 
     console.print(f"authority: {escape(str(init_authority(folder, name)))}")
 
@@ -92,7 +110,7 @@ def keys_issue(
     """Issue a node's certificate and key."""
     import datetime as dt
 
-    from dmfvi.keys import issue
+    from dmfvi.engines.net.keys import issue
 
     if days < 1:
         raise ValueError(f"--days must be at least 1, received {days}")

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from dmfvi.compression import COMPRESSIONS
 from dmfvi.deploy.kinds import KINDS, ModelSettings, PcaModel
-from dmfvi.engines.faults import Faults
-from dmfvi.engines.network_node import Timing
-from dmfvi.engines.zenoh import Identity, check_loopback
-from dmfvi.keys import check_identity
+from dmfvi.engines.net.compression import COMPRESSIONS
+from dmfvi.engines.net.endpoint import Timing
+from dmfvi.engines.net.faults import Faults
+from dmfvi.engines.net.keys import check_identity
+from dmfvi.engines.net.zenoh import Identity, check_loopback
 
 
 @dataclass(frozen=True)

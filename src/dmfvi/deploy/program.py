@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -20,19 +21,22 @@ from sklearn.exceptions import ConvergenceWarning
 from dmfvi.datasets.tables import Table
 from dmfvi.deploy.config import NodeConfig
 from dmfvi.engines.base import Engine, Observer, RoundRecord, Run
-from dmfvi.engines.faults import FaultyTransport
 from dmfvi.engines.local import LocalEngine
-from dmfvi.engines.net import NetworkEngine
-from dmfvi.engines.network_node import MembershipChanged, NetworkNode
-from dmfvi.engines.transport import Transport
-from dmfvi.engines.zenoh import ZenohTransport
+from dmfvi.engines.net.clock import REAL, Clock
+from dmfvi.engines.net.endpoint import MembershipChanged, NetworkNode
+from dmfvi.engines.net.engine import NetworkEngine
+from dmfvi.engines.net.faults import FaultyTransport
+from dmfvi.engines.net.membership import Entry, View
+from dmfvi.engines.net.transport import Transport
+from dmfvi.engines.net.zenoh import ZenohTransport
 from dmfvi.families.base import FloatArray
-from dmfvi.membership import Entry, View
 from dmfvi.network import Network
 from dmfvi.node import Job
 from dmfvi.storage import FILE_NAME, save
 from dmfvi.storage.files import write_text
 from dmfvi.storage.journal import Journal
+
+logger = logging.getLogger(__name__)
 
 #: seconds between two lines of status
 STATUS_EVERY = 0.25
@@ -84,12 +88,14 @@ class NodeProgram:
         rows: FloatArray,
         on_status: OnStatus | None = None,
         columns: list[str] | None = None,
+        clock: Clock = REAL,
     ) -> None:
         self.config = config
         self.table = Table(rows, columns)
         self.rows_hash = hashlib.sha256(np.ascontiguousarray(rows).tobytes()).hexdigest()[:16]
         self.on_status = on_status
-        self.said_at = 0.0
+        self.clock = clock
+        self.said_at = -np.inf
         self.last: RoundRecord | None = None
         self.converged: bool | None = None
         config.model.check(self.table)
@@ -101,6 +107,7 @@ class NodeProgram:
             int(time.time()),
             config.timing,
             config.compression,
+            clock,
         )
         self._remember_view()
 
@@ -125,9 +132,17 @@ class NodeProgram:
                     )
                 path, self.converged = None, None
                 self._write_view()
+                logger.info(
+                    "node %d: fit begins with %s", self.config.node, list(self.node.members)
+                )
                 self._say("agreeing on a start")
                 model = self.fit(network)
                 self.converged = bool(model.converged_)
+                logger.info(
+                    "node %d: fit ends, %s",
+                    self.config.node,
+                    "converged" if self.converged else "NOT converged",
+                )
                 path = save(model, self.config.out / FILE_NAME, self._details())
                 self._say("waiting for others")
                 self.node.finish()
@@ -135,7 +150,8 @@ class NodeProgram:
                 self._say_who_was_not_there()
                 self._say("done")
                 return path
-            except MembershipChanged:
+            except MembershipChanged as reason:
+                logger.info("node %d: fit begins anew: %s", self.config.node, reason)
                 wait_for = None  # go on with who is there
 
     def fit(self, network: Network) -> Any:
@@ -148,8 +164,9 @@ class NodeProgram:
         )
         try:
             journal.resume()
-        except ValueError:
-            journal.clear()  # of other members, another model, or torn: begin anew
+        except ValueError as reason:  # of other members, another model, or torn: begin anew
+            logger.warning("node %d begins anew: %s", self.config.node, reason)
+            journal.clear()
         here: Engine = NetworkEngine(self.node, journal) if network.n_nodes > 1 else LocalEngine()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -174,16 +191,16 @@ class NodeProgram:
 
     def _watch(self, record: RoundRecord) -> None:
         self.last = record
-        if time.monotonic() - self.said_at > STATUS_EVERY:
+        if self.clock() - self.said_at > STATUS_EVERY:
             self._say("fitting")
 
     def _watch_meeting(self) -> None:
-        if time.monotonic() - self.said_at > STATUS_EVERY:
+        if self.clock() - self.said_at > STATUS_EVERY:
             self._say("meeting")
 
     def _say(self, state: str) -> None:
         record = self.last
-        self.said_at = time.monotonic()
+        self.said_at = self.clock()
         if self.on_status is None:
             return
         self.on_status(
@@ -232,7 +249,12 @@ class FollowedEngine:
     def __init__(self, inner: Engine, follow: Callable[[RoundRecord], None]) -> None:
         self.inner = inner
         self.follow = follow
-        self.name, self.links = inner.name, inner.links
+        self.name = inner.name
+
+    @property
+    def reliable(self) -> bool:
+        """As the other engine is."""
+        return self.inner.reliable
 
     def owned(self, network: Network) -> Sequence[int]:
         """As the other engine has it."""

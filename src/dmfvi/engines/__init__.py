@@ -11,6 +11,8 @@ from dmfvi.engines.links import Links
 ENGINES = {
     "local": "dmfvi.engines.local:LocalEngine",
     "mpi": "dmfvi.engines.mpi:MpiEngine",
+    "net": "dmfvi.engines.net.engine:NetworkEngine",
+    "inproc": "dmfvi.engines.net.inproc_engine:InProcessEngine",
 }
 
 
@@ -30,8 +32,14 @@ def open_engine(where: Any, links: Links | None = None, n_jobs: int | None = Non
             "write Links(loss=0.1), for example"
         )
     if isinstance(where, str):
-        return make(where, links=links, n_jobs=n_jobs)
-    if isinstance(where, type) or not all(hasattr(where, name) for name in ("owned", "run")):
+        if where == "local":
+            return make(where, links=links, n_jobs=n_jobs)
+        if links is not None and not links.reliable:
+            raise ValueError(f"simulated links need engine='local', received engine={where!r}")
+        return make(where)
+    if isinstance(where, type) or not all(
+        hasattr(where, name) for name in ("owned", "run", "reliable")
+    ):
         kind = where.__name__ if isinstance(where, type) else type(where).__name__
         raise TypeError(
             f"engine must be one of {sorted(ENGINES)} or an engine that was made already, received {kind}"

@@ -52,6 +52,7 @@ class MpiEngine:
     """
 
     name = "mpi"
+    #: MPI delivers every message
     reliable = True
 
     def __init__(

@@ -95,6 +95,7 @@ def infer(
     acceleration: bool | Literal["auto"] = "auto",
     tol: float = 1e-6,
     max_iter: int = 5000,
+    max_rounds: int | None = None,
     n_init: int = 1,
     random_state: Any = None,
     verbose: int = 0,
@@ -123,6 +124,8 @@ def infer(
         Relative accuracy of the natural parameters at which the nodes stop.
     max_iter : int
         Sweeps at most.
+    max_rounds : int or None
+        Message rounds at most; None is enough for ``max_iter`` sweeps, also where messages are lost or late.
     n_init : int
         Starts; the highest agreed bound wins.
     random_state : int, RandomState or None
@@ -145,6 +148,7 @@ def infer(
         acceleration=acceleration,
         tol=tol,
         max_iter=max_iter,
+        max_rounds=max_rounds,
         n_init=n_init,
         random_state=random_state,
         verbose=verbose,
@@ -259,6 +263,7 @@ class Session:
         *,
         tol: float | None = 1e-6,
         max_iter: int = 5000,
+        max_rounds: int | None = None,
         start: Any = None,
         n_init: int = 1,
         random_state: Any = None,
@@ -273,14 +278,15 @@ class Session:
         ``tol=None`` makes exactly ``max_iter`` sweeps. ``start`` is a belief for all nodes, or a list with one per
         shard. ``replicated`` shares count the prior at every node, as the paper writes it.
         """
-        _check_settings(tol, max_iter, n_init)
+        _check_settings(tol, max_iter, n_init, max_rounds)
         self._check_shards(shards)
         best: Inference | None = None
         best_bound = -np.inf
         for seed in self.seeds(random_state, n_init):
             fresh = [model.refreshed(shard) for shard in shards] if n_init > 1 else shards
             begun = self.start(model, fresh, seed) if start is None else _one_each(start, shards)
-            task = _Task(model, fresh, begun, carried, tol, max_iter, replicated, verbose, observer)
+            limits = max_iter, max_rounds or self._most_rounds(max_iter)
+            task = _Task(model, fresh, begun, carried, tol, *limits, replicated, verbose, observer)
             made = self._run(task, acceleration)
             # the same choice at all nodes; starts that end alike keep the first's labels
             bound = self.of_first(made.lower_bound) if n_init > 1 else 0.0
@@ -317,10 +323,7 @@ class Session:
             plain = [b.belief for b in run.beliefs] if acceleration else list(run.beliefs)
             return Inference(model, plain, run, cost.n_rounds, cost.bytes_sent)
 
-        most = task.max_iter * self.rounds_per_sweep
-        if not self.engine.reliable:
-            most = SLOW_LINKS * most + MORE_ROUNDS
-        so_far = Run(beliefs)
+        so_far, most = Run(beliefs), task.max_rounds
         with live_rounds(self.label, task.tol or 1.0, most, task.verbose > 0) as show:
 
             def watch(record: RoundRecord, now: list[Any]) -> bool | None:
@@ -333,6 +336,10 @@ class Session:
 
             run = self.engine.run(job, self.network, task.batches(), beliefs, most, watch)
         return inference(run)
+
+    def _most_rounds(self, max_iter: int) -> int:
+        rounds = max_iter * self.rounds_per_sweep
+        return rounds if self.engine.reliable else SLOW_LINKS * rounds + MORE_ROUNDS
 
     def _check_shards(self, shards: Sequence[Any]) -> None:
         if len(shards) == len(self.here):
@@ -362,6 +369,7 @@ class _Task:
     carried: Sequence[FloatArray] | None
     tol: float | None
     max_iter: int
+    max_rounds: int
     replicated: bool
     verbose: int
     observer: InferenceObserver | None = field(default=None)
@@ -392,9 +400,10 @@ def _one_each(start: Any, shards: Sequence[Any]) -> list[Any]:
     return list(start) if isinstance(start, list) else [start] * len(shards)
 
 
-def _check_settings(tol: float | None, max_iter: int, n_init: int) -> None:
+def _check_settings(tol: float | None, max_iter: int, n_init: int, max_rounds: int | None) -> None:
     if tol is not None and (isinstance(tol, bool) or not tol > 0):
         raise ValueError(f"tol must be positive, received {tol!r}")
-    for name, value in (("max_iter", max_iter), ("n_init", n_init)):
+    given = (("max_iter", max_iter), ("n_init", n_init), ("max_rounds", max_rounds or 1))
+    for name, value in given:
         if isinstance(value, bool) or int(value) != value or value < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, received {value!r}")

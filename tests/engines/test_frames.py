@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import random
+import re
+import struct
 import zlib
 
 import numpy as np
 import pytest
 
-from dmfvi.compression import COMPRESSIONS, KEY_EVERY, Compressor, References
-from dmfvi.membership import Entry, View, read_entries
-from dmfvi.wire import (
+from dmfvi.engines.net import frames
+from dmfvi.engines.net.clock import SimulatedClock
+from dmfvi.engines.net.compression import COMPRESSIONS, KEY_EVERY, Compressor, References
+from dmfvi.engines.net.endpoint import NetworkNode
+from dmfvi.engines.net.frames import (
+    ASKED,
+    CHECKSUM,
     DIFFERENCE8,
     DIFFERENCE16,
+    FINAL,
     FLOAT32,
     FLOAT64,
+    HEADER,
     INT64,
     OVERHEAD,
     ROUND,
@@ -26,6 +34,9 @@ from dmfvi.wire import (
     pack,
     unpack,
 )
+from dmfvi.engines.net.inproc import Hub, InProcessTransport
+from dmfvi.engines.net.membership import Entry, View, read_entries
+from frame_mutations import mutated
 
 PAYLOAD = np.random.default_rng(0).standard_normal(40)
 FRAME = Frame(ROUND, b"f" * 16, 3, 2**62, 4, 17, 2, 2**62, PAYLOAD)
@@ -156,25 +167,6 @@ def test_numbers_that_are_none_are_refused() -> None:
         unpack(pack(SIGHT, FLOAT64))
 
 
-def mutated(rng: random.Random, seeds: list[bytes]) -> bytes:
-    """Random bytes, or a real frame cut, stretched, flipped or spliced."""
-    kind = rng.randrange(6)
-    if kind == 0:
-        return rng.randbytes(rng.randrange(200))
-    data = bytearray(rng.choice(seeds))
-    if kind == 1:
-        return bytes(data[: rng.randrange(len(data))])
-    if kind == 2:
-        return bytes(data) + rng.randbytes(rng.randrange(1, 50))
-    if kind == 3:
-        other = rng.choice(seeds)
-        cut = rng.randrange(len(data))
-        return bytes(data[:cut]) + other[cut:]
-    for _ in range(rng.randrange(1, 9)):
-        data[rng.randrange(len(data))] = rng.randrange(256)
-    return bytes(data)
-
-
 def test_a_hundred_thousand_hostile_frames_do_no_harm() -> None:
     rng = random.Random(0)
     seeds = [pack(FRAME), pack(FRAME, FLOAT32), pack(SIGHT, INT64), pack(SPARSELY, SPARSE)]
@@ -250,12 +242,10 @@ def test_a_code_never_exceeds_the_error_it_is_allowed(name: str, change: float) 
 
 
 def test_what_is_refused_is_not_kept() -> None:
-    from bus import Bus, BusTransport
-    from dmfvi.engines.network_node import NetworkNode
-
-    bus = Bus()
-    node = NetworkNode(0, (1,), BusTransport(bus, 0, (1,)), FRAME.fingerprint, version=5)
-    attacker = BusTransport(bus, 1, (0,))
+    hub = Hub(SimulatedClock())
+    transport = InProcessTransport(hub, 0, (1,))
+    node = NetworkNode(0, (1,), transport, FRAME.fingerprint, version=5, clock=hub.clock)
+    attacker = InProcessTransport(hub, 1, (0,))
     node.listen(0.0)
     node.begin()
     hostile = FRAME._replace(
@@ -273,3 +263,36 @@ def test_a_node_that_came_back_is_referred_to() -> None:
     for number in (100, 108, 90):
         references.whole(FRAME._replace(round=number, payload=np.ones(4)), {4})
     assert list(references.kept[FRAME.sender, FRAME.phase]) == [108, 90]
+
+
+def test_the_documented_header_is_the_real_one() -> None:
+    """Offsets and sizes in the docstring against the struct, field by field."""
+    table = (frames.__doc__ or "").split("A round's message has")[0]
+    rows = re.findall(r"^ *(\d+) +(\d+)  (\w+)", table, re.MULTILINE)
+    documented = [(int(offset), int(size)) for offset, size, _ in rows]
+    offset, real = 0, []
+    for part in re.findall(r"\d*[a-zA-Z]", HEADER.format.lstrip("<")):
+        real.append((offset, struct.calcsize(f"<{part}")))
+        offset += real[-1][1]
+    assert documented == [*real, (HEADER.size, CHECKSUM.size)]
+    assert OVERHEAD == 72
+    packed = pack(FRAME._replace(final=True, asked=True))
+    assert (packed[4], packed[5], packed[6], packed[7]) == (1, ROUND, FLOAT64, FINAL + ASKED)
+    back = unpack(packed)
+    assert back.final
+    assert back.asked
+
+
+@pytest.mark.parametrize(
+    ("frame", "code", "size"),
+    [
+        (CHANGED, DIFFERENCE8, 16 + 8 * 3 + 4 * 2 + 37),
+        (CHANGED, DIFFERENCE16, 16 + 8 * 3 + 4 * 2 + 2 * 37),
+        (SPARSELY, SPARSE, 16 + 8 * 3 + 4 + 3 * (4 + 4)),
+        (FRAME, FLOAT64, 8 * 40),
+        (FRAME, FLOAT32, 4 * 40),
+        (SIGHT, INT64, 8 * (5 + 2)),
+    ],
+)
+def test_payloads_have_the_documented_size(frame: Frame, code: int, size: int) -> None:
+    assert len(pack(frame, code)) == OVERHEAD + size

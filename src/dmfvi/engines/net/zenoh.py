@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dmfvi.keys import common_name
+from dmfvi.engines.net.keys import common_name
 
 #: microseconds that a frame may wait for a busy link before it is dropped: a frozen neighbour must not hold a node up
 PATIENT_DROP = {"wait_before_drop": 100_000, "max_wait_before_drop_fragments": 500_000}

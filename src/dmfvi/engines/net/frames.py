@@ -5,21 +5,32 @@ offset size
  4      1  version (1)
  5      1  kind: 0 a round's message, 1 a view of who is there
  6      1  code of the payload: 0 float64, 1 float32, 2 int64, 3 and 4 differences in 8 and 16 bits, 5 sparse differences
- 7      1  reserved, 0
+ 7      1  flags: 1 the sender's last message of this phase, 2 stop_at was asked for by an observer; 0 to 3
  8     16  fingerprint of model and settings (first half of a SHA-256)
-24      4  sender
-28      8  membership epoch
-36      4  phase of the run
-40      8  round
-48      8  quiet: rounds for which the sender and all it has heard of have been calm
-56      8  stop_at: the round in which all stop
-64      4  payload length in bytes
-68      4  CRC-32 of all bytes before it and of the payload
+24      4  sender, unsigned
+28      8  membership epoch, unsigned; 0 in a view
+36      4  phase of the run, unsigned; 0 in a view
+40      8  round, signed but not negative, as are the next two; all three 0 in a view
+48      8  quiet: for how many consecutive rounds the sender, and every node it has (transitively) heard from, has converged
+56      8  stop_at: the round in which all stop, 2^63 - 1 while none is named
+64      4  payload length in bytes, unsigned, at most 2^31 - 1
+68      4  CRC-32 of the 68 bytes before it and of the payload
 72      .  payload
 
-A payload of differences begins with the round of the message it refers to (8), the number of numbers (4) and of
-leading numbers that are sent as they are (4), and those (8 each). Then follow, for codes 3 and 4, a float32 unit per
-block of 32 numbers and one integer per number; for code 5, their number (4), ascending places (4 each) and float32 values.
+A round's message has a payload of finite numbers in any code but 2. A view has code 2: per entry the node, its version,
+its news, the epoch in which it has finished (0: none), the number of neighbours it hears and their ids.
+
+A payload of differences (codes 3, 4 and 5) refers to an earlier message of the same sender and phase whose payload was
+whole, and has its size:
+
+ 0      8  round of that message, signed but not negative
+ 8      4  n: numbers in the payload
+12      4  h: leading numbers that are sent as they are
+16     8h  those, float64
+
+then the changes of the other n - h numbers. Codes 3 and 4: one float32 unit per block of 32 numbers (the last block
+may be shorter), then n - h integers of 8 or 16 bits, signed, in units of their block. Code 5: how many have changed (4
+bytes), their ascending places after the head (4 bytes each), then their changes (float32 each).
 """
 
 from __future__ import annotations
@@ -33,6 +44,8 @@ from numpy.typing import NDArray
 
 MAGIC, VERSION = b"DMFV", 1
 ROUND, VIEW = 0, 1
+#: flags
+FINAL, ASKED = 1, 2
 HEADER = struct.Struct("<4sBBBB16sIQIqqqI")
 CHECKSUM = struct.Struct("<I")
 OVERHEAD = HEADER.size + CHECKSUM.size
@@ -86,6 +99,7 @@ class Frame(NamedTuple):
     payload: NDArray[Any]  # empty where there is a difference
     final: bool = False
     difference: Difference | None = None
+    asked: bool = False  # an observer has asked for stop_at
 
 
 class Malformed(ValueError):
@@ -105,7 +119,7 @@ def pack(frame: Frame, dtype: int = FLOAT64) -> bytes:
         VERSION,
         frame.kind,
         dtype,
-        int(frame.final),
+        FINAL * frame.final + ASKED * frame.asked,
         frame.fingerprint,
         frame.sender,
         frame.epoch,
@@ -128,7 +142,7 @@ def unpack(data: bytes) -> Frame:
         raise Malformed("magic")
     if version != VERSION:
         raise Malformed("version")
-    if kind not in (ROUND, VIEW) or dtype > SPARSE or flags > 1:
+    if kind not in (ROUND, VIEW) or dtype > SPARSE or flags > FINAL + ASKED:
         raise Malformed("kind")
     itemsize = 1 if dtype in DIFFERENCES else DTYPES[dtype].itemsize
     if length > LARGEST_PAYLOAD or length != len(data) - OVERHEAD or length % itemsize:
@@ -161,8 +175,9 @@ def unpack(data: bytes) -> Frame:
         quiet,
         stop_at,
         payload,
-        bool(flags),
+        bool(flags & FINAL),
         difference,
+        bool(flags & ASKED),
     )
 
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray
-from dmfvi.wire import (
+from dmfvi.engines.net.frames import (
     DIFFERENCE8,
     DIFFERENCE16,
     FLOAT32,
@@ -29,6 +28,7 @@ from dmfvi.wire import (
     pack,
     quantized,
 )
+from dmfvi.families.base import FloatArray
 
 #: error of a code as a part of the disagreement between nodes, and what a round makes of that part: errors that
 #: shrink whatever happens cannot keep the disagreement up that allows them

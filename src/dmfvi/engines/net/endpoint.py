@@ -6,20 +6,23 @@ here knows what a message is about.
 
 from __future__ import annotations
 
-import time
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from dmfvi.compression import Compressor, References
-from dmfvi.engines.transport import Transport
+from dmfvi.engines.net.clock import REAL, Clock
+from dmfvi.engines.net.compression import Compressor, References
+from dmfvi.engines.net.frames import INT64, ROUND, VIEW, Frame, Malformed, pack, unpack
+from dmfvi.engines.net.membership import Entry, View, read_entries
+from dmfvi.engines.net.transport import Transport
 from dmfvi.families.base import FloatArray
-from dmfvi.membership import Entry, View, read_entries
 from dmfvi.network import Network
 from dmfvi.node import NO_STOP, Message
-from dmfvi.wire import INT64, ROUND, VIEW, Frame, Malformed, pack, unpack
+
+logger = logging.getLogger(__name__)
 
 #: a view is sent at least this often, in seconds: it is also the sign of life
 HEARTBEAT = 0.5
@@ -75,7 +78,7 @@ class NetworkNode:
         version: int,
         timing: Timing | None = None,
         compression: str = "none",
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = REAL,
     ) -> None:
         self.node = node
         self.neighbours = tuple(neighbours)
@@ -115,9 +118,18 @@ class NetworkNode:
         self.say(pack(frame, INT64))
 
     def frame_of(
-        self, message: Message, allowed: float = 0.0, head: int = 0, final: bool = False
+        self,
+        message: Message,
+        allowed: float = 0.0,
+        head: int = 0,
+        final: bool = False,
+        asked: bool = False,
     ) -> tuple[bytes, FloatArray]:
-        """A round's message as bytes, with an error of at most ``allowed``, and its payload as it arrives."""
+        """A round's message as bytes, with an error of at most ``allowed``, and its payload as it arrives.
+
+        final : the sender's last one of this phase.
+        asked : an observer has asked for the round in which all stop.
+        """
         frame = Frame(
             ROUND,
             self.fingerprint,
@@ -129,6 +141,7 @@ class NetworkNode:
             message.stop_at,
             message.payload,
             final,
+            asked=asked,
         )
         coarse = message.stop_at == NO_STOP and not final
         return self.compressor.pack(frame, allowed if coarse else 0.0, head)
@@ -145,9 +158,15 @@ class NetworkNode:
             try:
                 self._take(*got)
             except Malformed as reason:
-                self.counts.refused[str(reason)] += 1
+                self.refuse(str(reason), got[0])
         self._watch_silence()
         return got is not None
+
+    def refuse(self, reason: str, peer: int) -> None:
+        """Count a frame that is not used; the first of its reason is logged."""
+        if reason not in self.counts.refused:
+            logger.warning("node %d refused a frame of node %d: %s", self.node, peer, reason)
+        self.counts.refused[reason] += 1
 
     def _take(self, peer: int, data: bytes) -> None:
         frame = unpack(data)
@@ -214,15 +233,23 @@ class NetworkNode:
         now = self.clock()
         gone = {j for j in self.view.own.hears if now - self.heard_at[j] > self.timing.silence}
         if gone:
+            logger.warning(
+                "node %d: neighbours %s were silent for %g seconds",
+                self.node,
+                sorted(gone),
+                self.timing.silence,
+            )
             self._see(self.view.hearing(set(self.view.own.hears) - gone))
 
     def _see(self, view: View) -> None:
         if view is self.view or view.entries == self.view.entries:
             return
         changed = view.epoch != self.view.epoch
-        self.view = view
+        before, self.view = self.view.component, view
         if changed:
             self.changed_at = self.clock()
+        if view.component != before:
+            logger.info("node %d: members are now %s", self.node, list(view.component))
         self.say_view()
 
     def leave(self) -> None:
@@ -230,7 +257,7 @@ class NetworkNode:
         self.view = self.view.hearing(set())
         for _ in range(3):
             self.say_view()
-            time.sleep(0.05)
+            self.clock.sleep(0.05)
 
     # -- epochs -------------------------------------------------------------------------
 
@@ -269,11 +296,14 @@ class NetworkNode:
         self.begin()
         return self.view.network()
 
-    def begin(self) -> None:
-        """Phases and messages from now on are those of the present members."""
+    def begin(self, view: View | None = None, phase: int = 0) -> None:
+        """Phases and messages from now on are those of the present members, or of those in ``view``."""
+        if view is not None:
+            self.view = view
+            self.heard_at = dict.fromkeys(view.own.hears, self.clock())
         self.epoch = self.view.epoch
         self.members = self.view.component
-        self.phase = 0
+        self.phase = phase
         self.mail.clear()
         self.references.clear()
         self.finals.clear()

@@ -7,35 +7,55 @@ the membership changes, ``run`` raises ``MembershipChanged`` and the fit begins 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from dmfvi.compression import SHARE, SHRINKING
 from dmfvi.consensus.base import Place
 from dmfvi.engines.base import Observer, Run, check_links, record_round
-from dmfvi.engines.links import Links
-from dmfvi.engines.network_node import HELP_AGAIN, NetworkNode
+from dmfvi.engines.net.compression import SHARE, SHRINKING
+from dmfvi.engines.net.endpoint import HELP_AGAIN, NetworkNode
 from dmfvi.network import Network
-from dmfvi.node import Job, Message, NodeState, Settled, message_of, start_node, step_node
+from dmfvi.node import (
+    NO_STOP,
+    Job,
+    Message,
+    NodeState,
+    Settled,
+    ask_to_stop,
+    message_of,
+    start_node,
+    step_node,
+)
 from dmfvi.storage.journal import Journal
+
+logger = logging.getLogger(__name__)
 
 #: own message is repeated after this part of the patience
 REPEAT_AFTER = 0.25
 #: absorbing the same statistics again, until the belief stands still
 SETTLING_STEPS, STANDS_STILL = 200, 1e-10
+#: seconds at most for what the others agreed on to arrive
+CATCHING_UP = 300.0
 
 
 class NetworkEngine:
     """Runs this machine's node by the frames of a ``NetworkNode``."""
 
     name = "net"
+    #: messages may be lost or come after their round
+    reliable = False
 
-    def __init__(self, node: NetworkNode, journal: Journal | None = None) -> None:
-        # sums are agreed on by the calm of all, not by a number of rounds
-        self.links = Links(loss=1e-12)
+    def __init__(self, node: NetworkNode | None = None, journal: Journal | None = None) -> None:
+        if node is None:
+            raise ValueError(
+                "engine='net' runs one node of a network and needs its endpoint: pass "
+                "engine=NetworkEngine(endpoint), or run dmfvi node; engine='inproc' runs all nodes in this process"
+            )
         self.node = node
         self.journal = journal
 
@@ -52,8 +72,8 @@ class NetworkEngine:
         max_rounds: int,
         observer: Observer | None = None,
     ) -> Run:
-        """All rounds of one phase."""
-        check_links(self.links, job.rule)
+        """All rounds of one phase; an observer that returns True ends it at all nodes, a diameter of rounds later."""
+        check_links(self, job.rule)
         node = self.node
         node.check_epoch()
         (index,) = self.owned(network)
@@ -65,39 +85,53 @@ class NetworkEngine:
             node.phase += 1
             return Run([belief], [known], True)
         place = Place.of(network, index)
-        state = self._start(job, phase, place, shards[0], beliefs[0])
+        state, number = self._start(job, phase, place, shards[0], beliefs[0])
         run = Run([state.belief])
         disagreement = np.inf
-        while not state.done and len(run.history) < max_rounds:
+        asked = False  # an observer, here or elsewhere, wants an end
+        while not state.done and number < max_rounds:
             message = message_of(job, state)
             allowed = self._allowed(job, state, disagreement)
-            data, arriving = node.frame_of(message, allowed, job.rule.header)
+            data, arriving = node.frame_of(message, allowed, job.rule.header, asked=asked)
             if arriving is not message.payload:
                 state = state._replace(rule=job.rule.sent(state.rule, arriving))
             node.round = max(node.round, message.round)
             node.sizes[phase] = _sizes(job, state)
-            inbox = self._exchange(state, data, {ids[j]: j for j in place.neighbours})
+            inbox, told = self._exchange(state, data, {ids[j]: j for j in place.neighbours})
+            asked = asked or told
             state, report = step_node(job, state, inbox)
+            number += 1
             disagreement = report.disagreement
             sent = len(data) * place.degree
-            run.history.append(record_round(job, len(run.history) + 1, [state], [report], sent))
+            run.history.append(record_round(job, number, [state], [report], sent))
             run.beliefs = [state.belief]
-            if observer is not None:
-                observer(run.history[-1], run.beliefs)
-            if self.journal is not None and self.journal.due(len(run.history)) and not state.done:
-                self.journal.note(phase, state.round, state)
-        if state.done and not state.calm:
-            state = self._caught_up(job, state, [ids[j] for j in place.neighbours])
+            if observer is not None and observer(run.history[-1], run.beliefs) and not state.done:
+                asked, state = True, ask_to_stop(state)
+            if self.journal is not None and self.journal.due(number) and not state.done:
+                self.journal.note(phase, number, state)
+        if not run.history:  # resumed at its last round
+            run.history.append(record_round(job, number, [state], [None], 0))
+        return self._end(job, run, number, state, asked)
+
+    def _end(self, job: Job, run: Run, number: int, state: NodeState, asked: bool) -> Run:
+        """After the last round: catch up if need be, tell the neighbours how it ended, and note it."""
+        node, phase = self.node, self.node.phase
+        swept_all = job.fixed_sweeps is not None and state.sweeps >= job.fixed_sweeps
+        if state.done and not (state.calm or swept_all or asked):
+            ids = node.view.component
+            state = self._caught_up(job, state, [ids[j] for j in state.place.neighbours])
             run.beliefs = [state.belief]
-            run.history[-1] = replace(run.history[-1], objective=job.model.objective(state.belief))
-        run.converged = state.done and state.calm
-        final, _ = node.frame_of(_farewell(job, state), final=True)
+            run.history[-1] = replace(run.history[-1], objective=state.objective)
+        run.converged = state.done and (swept_all or (state.calm and not asked))
+        final, _ = node.frame_of(_farewell(job, state), final=True, asked=asked)
         node.finals[phase] = final
         node.say(final)
         node.phase += 1
         if self.journal is not None and run.converged:
             kept = (state.belief, np.frombuffer(final, dtype=np.uint8), run.history[-1])
             self.journal.finish(phase, kept)
+        elif self.journal is not None:  # ended early: it may go on from here
+            self.journal.note(phase, number, state._replace(done=False, stop_at=NO_STOP))
         return run
 
     @staticmethod
@@ -108,17 +142,27 @@ class NetworkEngine:
         size = float(np.linalg.norm(job.rule.estimate(state.rule)))
         return SHARE * SHRINKING**state.rule.round * min(disagreement, 1.0) * size
 
-    def _start(self, job: Job, phase: int, place: Place, shard: Any, belief: Any) -> NodeState:
+    def _start(
+        self, job: Job, phase: int, place: Place, shard: Any, belief: Any
+    ) -> tuple[NodeState, int]:
+        """The state to begin with, and the number of its round: from the journal, if it has one."""
         if self.journal is not None and self.journal.rounds(phase):
-            known = self.journal.at(phase, self.journal.rounds(phase)[-1])
+            number = self.journal.rounds(phase)[-1]
+            known = self.journal.at(phase, number)
             assert known is not None
-            return known._replace(shard=shard)
-        return start_node(job, place, shard, belief)
+            logger.info(
+                "node %d resumes phase %d at round %d from its checkpoint",
+                self.node.node,
+                phase,
+                number,
+            )
+            return known._replace(shard=shard), number
+        return start_node(job, place, shard, belief), 0
 
     def _caught_up(self, job: Job, state: NodeState, peers: list[int]) -> NodeState:
         """A node that was away while the others agreed takes over what they agreed on."""
         like = job.rule.estimate(state.rule)
-        deadline = self.node.clock() + self.node.timing.silence
+        deadline = self.node.clock() + min(self.node.timing.silence, CATCHING_UP)
         while self.node.clock() < deadline:
             for peer in peers:
                 for frame in self.node.mail.get((peer, self.node.phase), {}).values():
@@ -134,21 +178,22 @@ class NetworkEngine:
 
     def _exchange(
         self, state: NodeState, data: bytes, indices: dict[int, int]
-    ) -> dict[int, Message]:
-        """Say the message of a round, and wait for the neighbours' of the same round, not for ever."""
+    ) -> tuple[dict[int, Message], bool]:
+        """Send the message of a round and wait for the neighbours', not for ever: ``_inbox``."""
         node = self.node
         node.say(data)
         began = node.clock()
-        repeated = False
+        repeat_at = began + REPEAT_AFTER * node.timing.patience
+        give_up_at = began + node.timing.patience
         while True:
             missing = [peer for peer in indices if not self._has(peer, state.rule.round)]
-            waited = node.clock() - began
-            if not missing or waited > node.timing.patience:
+            now = node.clock()
+            if not missing or now >= give_up_at:
                 break
-            if waited > REPEAT_AFTER * node.timing.patience and not repeated:
+            if now >= repeat_at:
                 node.say(data)  # it may have been lost
-                repeated = True
-            node.listen(0.05 if waited > 0.05 else 0.01)
+                repeat_at = inf
+            node.listen(min(repeat_at, give_up_at) - now)
             node.check_epoch()
         if missing:
             node.counts.waited += 1
@@ -160,9 +205,9 @@ class NetworkEngine:
         box = self.node.mail.get((peer, self.node.phase), {})
         return any(known >= number for known in box)
 
-    def _inbox(self, number: int, indices: dict[int, int]) -> dict[int, Message]:
-        """Of each neighbour the message of this round, else the newest one."""
-        inbox = {}
+    def _inbox(self, number: int, indices: dict[int, int]) -> tuple[dict[int, Message], bool]:
+        """Of each neighbour the message of this round, else the newest one, and whether one was asked to stop."""
+        inbox, asked = {}, False
         for peer, index in indices.items():
             box = self.node.mail.get((peer, self.node.phase), {})
             if not box:
@@ -171,12 +216,13 @@ class NetworkEngine:
             frame = box[chosen]
             if frame.payload.size not in self.node.sizes[self.node.phase]:
                 del box[chosen]  # it came before this phase was known
-                self.node.counts.refused["size"] += 1
+                self.node.refuse("size", peer)
                 continue
+            asked = asked or frame.asked
             inbox[index] = Message(index, frame.round, frame.payload, frame.quiet, frame.stop_at)
             for old in [k for k in box if k < chosen]:
                 del box[old]
-        return inbox
+        return inbox, asked
 
 
 def _sizes(job: Job, state: NodeState) -> set[int]:
@@ -196,9 +242,9 @@ def _farewell(job: Job, state: NodeState) -> Message:
 def _absorbed(job: Job, state: NodeState, agreed: Any) -> NodeState:
     """The belief that agreed statistics imply, settled."""
     for _ in range(SETTLING_STEPS):
-        absorbed = job.model.absorb(agreed, state.own, state.belief)
-        change = job.model.change(absorbed.belief, state.belief)
-        state = state._replace(belief=absorbed.belief)
+        update = job.model.absorb(agreed, state.own, state.belief)
+        change = job.model.change(update.belief, state.belief)
+        state = state._replace(belief=update.belief, objective=update.objective)
         if change < STANDS_STILL:
             break
     return state._replace(calm=True, settled=Settled(state.belief, agreed, state.round))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-import time
 from dataclasses import dataclass
 
-from dmfvi.engines.transport import Transport
+from dmfvi.engines.net.clock import REAL, Clock
+from dmfvi.engines.net.transport import Transport
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,10 @@ class Faults:
 class FaultyTransport:
     """Another transport whose arrivals suffer."""
 
-    def __init__(self, inner: Transport, faults: Faults) -> None:
+    def __init__(self, inner: Transport, faults: Faults, clock: Clock = REAL) -> None:
         self.inner = inner
         self.faults = faults
+        self.clock = clock
         self.rng = random.Random(faults.seed)
         self.waiting: list[tuple[float, int, tuple[int, bytes]]] = []
         self.order = itertools.count()
@@ -45,9 +46,9 @@ class FaultyTransport:
         self.inner.send(data)
 
     def receive(self, timeout: float) -> tuple[int, bytes] | None:
-        deadline = time.monotonic() + timeout
+        deadline = self.clock() + timeout
         while True:
-            now = time.monotonic()
+            now = self.clock()
             if self.waiting and self.waiting[0][0] <= now:
                 return heapq.heappop(self.waiting)[2]
             left = deadline - now
@@ -56,8 +57,8 @@ class FaultyTransport:
             got = self.inner.receive(max(0.0, left))
             if got is not None:
                 self._arrived(got)
-            elif time.monotonic() >= deadline and not (
-                self.waiting and self.waiting[0][0] <= time.monotonic()
+            elif self.clock() >= deadline and not (
+                self.waiting and self.waiting[0][0] <= self.clock()
             ):
                 return None
 
@@ -70,5 +71,5 @@ class FaultyTransport:
         copies = 2 if self.rng.random() < self.faults.duplicates else 1
         for _ in range(copies):
             late = self.faults.latency + self.rng.random() * self.faults.delay
-            due = time.monotonic() + late
+            due = self.clock() + late
             heapq.heappush(self.waiting, (due, next(self.order), got))

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmfvi.engines.net.frames import Malformed
 from dmfvi.network import Network
-from dmfvi.wire import Malformed
 
 #: bounds of what a view may claim
 MOST_NODES, MOST_NEIGHBOURS = 4096, 1024
