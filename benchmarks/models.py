@@ -20,10 +20,10 @@ from threadpoolctl import threadpool_limits
 from dmfvi import Network
 from dmfvi.inference.session import infer
 from dmfvi.models import GaussianMixture, HiddenMarkov, LatentDirichletAllocation
-from dmfvi.models.emissions import CategoricalEmission, GaussianEmission
-from dmfvi.models.hmm import Sequences
-from dmfvi.models.lda import Documents
-from dmfvi.models.mixture_shard import MixtureShard
+from dmfvi.models.chains.emissions import CategoricalEmission, GaussianEmission
+from dmfvi.models.chains.model import Sequences
+from dmfvi.models.mixture.shard import MixtureShard
+from dmfvi.models.topics.model import Documents
 
 REPEATS = 5
 N = 100_000

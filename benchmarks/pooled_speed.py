@@ -8,9 +8,9 @@ import warnings
 import numpy as np
 
 from dmfvi.datasets import make_low_rank, mask_at_random
-from dmfvi.models.pca import BayesianPcaModel
-from dmfvi.models.pca_shard import CompleteShard, MaskedShard
-from dmfvi.models.pca_statistics import Layout
+from dmfvi.models.pca.model import BayesianPcaModel
+from dmfvi.models.pca.shard import CompleteShard, MaskedShard
+from dmfvi.models.pca.statistics import Layout
 
 N, D, M = 5000, 200, 10
 REPEATS = 15

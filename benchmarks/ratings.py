@@ -214,7 +214,7 @@ def folder() -> Path:
 def splits(name: str) -> list[tuple[Triples, Triples]]:
     """Train and test, once or once per fold; empty where the data are not here."""
     from dmfvi.datasets import make_ratings, split_ratings
-    from dmfvi.ratings import read_ratings
+    from dmfvi.readers import read_ratings
 
     if name == "ml-100k":
         where = folder() / "ml-100k"

@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dmfvi import Federation, Network, infer
 from dmfvi.models import LinearRegression, LogisticRegression, PoissonGamma
-from dmfvi.models.linear_regression import RegressionShard
+from dmfvi.models.regression.linear import RegressionShard
 
 NETWORK = Network.ring(3)
 #: a round at which node 0 asks for an end, or the rounds are over, long before the slow model has converged

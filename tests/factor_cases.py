@@ -13,19 +13,19 @@ from dmfvi import BayesianPCA, GammaPrior, MixtureOfPCA, PcaPrior
 from dmfvi.datasets import make_cube, make_ratings
 from dmfvi.families import Dirichlet, Gamma
 from dmfvi.inference.session import Inference, Session, infer
-from dmfvi.models.affine import AffineModel
-from dmfvi.models.affine_shard import AffineShard
-from dmfvi.models.mixture_pca import MixtureOfPcaModel, MixtureRows
-from dmfvi.models.pca import BayesianPcaModel
-from dmfvi.models.pca_shard import make_shard
-from dmfvi.models.pca_start import Units
-from dmfvi.models.pca_statistics import Layout
-from dmfvi.models.ppca import PpcaModel
-from dmfvi.models.ratings import RatingModel
-from dmfvi.models.ratings_shard import make_rating_shard
-from dmfvi.models.ratings_start import agree_on_choice, agree_on_rating_units
-from dmfvi.ratings.table import read_input, split_block
-from dmfvi.sfm.affine import row_centres
+from dmfvi.models.pca.mixture_model import MixtureOfPcaModel, MixtureRows
+from dmfvi.models.pca.model import BayesianPcaModel
+from dmfvi.models.pca.ppca_model import PpcaModel
+from dmfvi.models.pca.shard import make_shard
+from dmfvi.models.pca.start import Units
+from dmfvi.models.pca.statistics import Layout
+from dmfvi.models.ratings.model import RatingModel
+from dmfvi.models.ratings.shard import make_rating_shard
+from dmfvi.models.ratings.start import agree_on_choice, agree_on_rating_units
+from dmfvi.models.ratings.table import read_input, split_block
+from dmfvi.models.sfm.geometry import row_centres
+from dmfvi.models.sfm.model import AffineModel
+from dmfvi.models.sfm.shard import AffineShard
 
 # -- Bayesian PCA and PPCA --------------------------------------------------------------------
 

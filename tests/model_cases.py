@@ -16,7 +16,6 @@ from scipy.special import gammaln
 
 import factor_cases
 from dmfvi.inference.session import Inference, Session, infer
-from dmfvi.kernels.documents import Counts
 from dmfvi.models import (
     DiagonalGaussianMixture,
     GaussianMixture,
@@ -26,11 +25,16 @@ from dmfvi.models import (
     LogisticRegression,
     PoissonGamma,
 )
-from dmfvi.models.emissions import CategoricalEmission, DiagonalGaussianEmission, GaussianEmission
-from dmfvi.models.hmm import Sequences
-from dmfvi.models.lda import Documents
-from dmfvi.models.linear_regression import RegressionShard
-from dmfvi.models.mixture_shard import MixtureShard
+from dmfvi.models.chains.emissions import (
+    CategoricalEmission,
+    DiagonalGaussianEmission,
+    GaussianEmission,
+)
+from dmfvi.models.chains.model import Sequences
+from dmfvi.models.mixture.shard import MixtureShard
+from dmfvi.models.regression.linear import RegressionShard
+from dmfvi.models.topics.kernels import Counts
+from dmfvi.models.topics.model import Documents
 
 
 class Draw(NamedTuple):
@@ -224,7 +228,7 @@ def same_as_scikit_learn(draw: Draw) -> None:
     ).fit(data)
     if full:
         moments = (member.sum(0), member.T @ data, np.einsum("nk,ni,nj->kij", member, data, data))
-        from dmfvi.models.gaussian_mixture import Moments
+        from dmfvi.models.mixture.model import Moments
 
         begun = model._statistics(Moments(*moments))
     else:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from dmfvi.datasets import make_cube
-from dmfvi.datasets.tables import Table
 from dmfvi.deploy.kinds import (
     GaussianHmmModel,
     GaussianMixtureModel,
@@ -19,6 +18,7 @@ from dmfvi.deploy.kinds import (
     StructureModel,
 )
 from dmfvi.network import Network
+from dmfvi.readers.tables import Table
 from helpers import distance, low_rank_shards
 
 N_NODES = 3

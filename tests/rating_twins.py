@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from dmfvi.families.base import pack_symmetric, unpack_symmetric
-from dmfvi.kernels.ratings import NoisePrior, RatingRows, RecordLayout
+from dmfvi.models.ratings.kernels import NoisePrior, RatingRows, RecordLayout
 
 
 class Side(NamedTuple):

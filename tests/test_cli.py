@@ -9,7 +9,8 @@ import pytest
 
 import dmfvi
 from dmfvi.cli import main
-from dmfvi.datasets import make_cube, make_low_rank, mask_at_random, read_table
+from dmfvi.datasets import make_cube, make_low_rank, mask_at_random
+from dmfvi.readers import read_table
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

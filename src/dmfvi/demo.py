@@ -10,9 +10,9 @@ from scipy.stats import norm
 
 from dmfvi.datasets import make_low_rank, mask_at_random
 from dmfvi.engines.base import RoundRecord
-from dmfvi.estimators import BayesianPCA
 from dmfvi.families.base import FloatArray
 from dmfvi.inference.session import Inference
+from dmfvi.models.pca.estimator import BayesianPCA
 from dmfvi.network import Network
 from dmfvi.report.figures import fit_figure
 

@@ -14,10 +14,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dmfvi._numeric import FloatArray
 from dmfvi.inference.federation import Federation
 from dmfvi.inference.model import Model
 from dmfvi.inference.session import Inference, InferenceObserver, Session, warn_unless_converged
+from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.validation import (
     check_one_shard_per_node,

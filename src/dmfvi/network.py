@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 from scipy.sparse.csgraph import shortest_path
 
-from dmfvi._numeric import FloatArray
+from dmfvi.linalg import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

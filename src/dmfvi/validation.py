@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_array
 
-from dmfvi._numeric import plain
 from dmfvi.families.base import FloatArray
+from dmfvi.linalg import plain
 from dmfvi.network import Network
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from bus import Killed
 from dmfvi import Network
-from dmfvi.datasets.tables import Table
 from dmfvi.deploy.config import read_config
 from dmfvi.deploy.kinds import KINDS
 from dmfvi.engines.net.endpoint import Timing
 from dmfvi.engines.net.faults import Faults
+from dmfvi.readers.tables import Table
 from dmfvi.storage import details, load, save
 from node_cases import CASES, N_NODES, apart
 

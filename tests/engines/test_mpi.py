@@ -59,7 +59,7 @@ from mpi4py import MPI
 sys.path.insert(0, TESTS)
 from node_cases import CASES, KINDS_ON_RANKS
 from dmfvi import Federation, BayesianGaussianMixture, Network
-from dmfvi.datasets.tables import Table
+from dmfvi.readers.tables import Table
 
 rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
 network = Network.chain(size)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmfvi import Federation, Network, RatingFactorization, load
-from dmfvi.estimators.rating_agreement import _heard, _spoken, _union
+from dmfvi.models.ratings.catalogue import _heard, _spoken, _union
 from mpi_runs import KILLER, RANKS, rating_triples, run
 
 
@@ -166,7 +166,7 @@ def test_other_ids_survive_the_telling(ids: np.ndarray) -> None:
 
 def test_an_item_that_is_in_no_catalogue_is_refused() -> None:
     """Kernels trust the columns that they are given."""
-    from dmfvi.ratings.table import read_input, renumbered
+    from dmfvi.models.ratings.table import read_input, renumbered
 
     block = read_input(([0, 1], [3, 8], [1.0, 2.0]), None).blocks[0]
     with pytest.raises(ValueError, match="not in the list of all items"):

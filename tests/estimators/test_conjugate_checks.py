@@ -9,15 +9,11 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dmfvi import Network
-from dmfvi.estimators import (
-    BayesianGaussianMixture,
-    BayesianLinearRegression,
-    BayesianLogisticRegression,
-    CategoricalHMM,
-    GaussianHMM,
-    LatentDirichletAllocation,
-    MixtureOfPCA,
-)
+from dmfvi.models.chains.estimator import CategoricalHMM, GaussianHMM
+from dmfvi.models.mixture.estimator import BayesianGaussianMixture
+from dmfvi.models.pca.mixture import MixtureOfPCA
+from dmfvi.models.regression.estimator import BayesianLinearRegression, BayesianLogisticRegression
+from dmfvi.models.topics.estimator import LatentDirichletAllocation
 
 ESTIMATORS = [
     BayesianGaussianMixture(2, random_state=0),

@@ -20,8 +20,8 @@ from dmfvi.cli.node import keys_app, launch, node
 from dmfvi.cli.ratings import app as ratings_app
 from dmfvi.cli.reproduce import reproduce
 from dmfvi.cli.sfm import sfm
-from dmfvi.datasets.tables import Table, read_table
-from dmfvi.estimators import BayesianPCA
+from dmfvi.models.pca.estimator import BayesianPCA
+from dmfvi.readers.tables import Table, read_table
 from dmfvi.storage import FILE_NAME, load, save
 from dmfvi.storage.files import replacing, replacing_table
 from dmfvi.validation import name_features

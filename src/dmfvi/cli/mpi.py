@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from dmfvi.cli.network import Topology, make_network
-from dmfvi.datasets.tables import Table, read_table
 from dmfvi.engines.mpi import MpiEngine
-from dmfvi.estimators import BayesianPCA
 from dmfvi.inference.federation import Federation
+from dmfvi.models.pca.estimator import BayesianPCA
+from dmfvi.readers.tables import Table, read_table
 from dmfvi.storage import FILE_NAME, save
 from dmfvi.validation import name_features
 

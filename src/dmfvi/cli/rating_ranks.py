@@ -13,10 +13,10 @@ import numpy as np
 
 from dmfvi.cli.mpi import RANK, say_if_alone
 from dmfvi.engines.mpi import MpiEngine
-from dmfvi.estimators.rating_validation import Evaluation
 from dmfvi.inference.federation import Federation
+from dmfvi.models.ratings.table import RatingTable
+from dmfvi.models.ratings.validation import Evaluation
 from dmfvi.network import Network
-from dmfvi.ratings.table import RatingTable
 
 #: folder of a rank's checkpoints, inside its own --out
 CHECKPOINTS = "checkpoint"

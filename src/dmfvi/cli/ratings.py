@@ -19,16 +19,16 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi.cli.rating_ranks import one_process, one_rank, over_all_ranks
-from dmfvi.estimators import RatingFactorization
-from dmfvi.estimators.rating_validation import Evaluation
-from dmfvi.ratings.checkpoint import (
+from dmfvi.models.ratings.checkpoint import (
     CHECKPOINT_FILE,
     Checkpoint,
     load_checkpoint,
     save_checkpoint,
 )
-from dmfvi.ratings.readers import read_pairs, read_probe, read_ratings
-from dmfvi.ratings.table import RatingTable
+from dmfvi.models.ratings.estimator import RatingFactorization
+from dmfvi.models.ratings.table import RatingTable
+from dmfvi.models.ratings.validation import Evaluation
+from dmfvi.readers.ratings import read_pairs, read_probe, read_ratings
 from dmfvi.storage import FILE_NAME, load, save
 from dmfvi.storage.files import replacing_table
 

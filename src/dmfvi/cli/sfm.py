@@ -13,9 +13,9 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi.cli.network import Topology, make_network
-from dmfvi.datasets.tracks import Tracks, read_tracks
-from dmfvi.sfm import StructureFromMotion
-from dmfvi.sfm.metric import CameraModel
+from dmfvi.models.sfm.estimator import StructureFromMotion
+from dmfvi.models.sfm.metric import CameraModel
+from dmfvi.readers.tracks import Tracks, read_tracks
 from dmfvi.storage import FILE_NAME, save
 from dmfvi.storage.files import write_text
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dmfvi._numeric import FloatArray
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.linalg import FloatArray
 from dmfvi.tags import stored_as
 
 #: key under which a collective engine delivers the sum of all payloads

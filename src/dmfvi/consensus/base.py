@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dmfvi._numeric import FloatArray
+from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.tags import stored_as
 

@@ -28,9 +28,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dmfvi._numeric import FloatArray, relative_norm
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
 from dmfvi.consensus.mixing import DEFAULT_DAMPING, Mixing, design_mixing
+from dmfvi.linalg import FloatArray, relative_norm
 from dmfvi.tags import stored_as
 
 #: the node keeps its own sums this many rounds back, to pair them with late messages

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dmfvi._numeric import FloatArray
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.linalg import FloatArray
 from dmfvi.tags import stored_as
 
 LEADER = 0

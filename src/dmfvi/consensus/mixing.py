@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dmfvi._numeric import FloatArray
+from dmfvi.linalg import FloatArray
 from dmfvi.tags import stored_as
 
 #: disagreement left after one sweep's mixing: smaller wastes rounds, larger wastes sweeps

@@ -24,8 +24,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dmfvi._numeric import FloatArray, relative_norm
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.linalg import FloatArray, relative_norm
 from dmfvi.tags import stored_as
 
 #: stable on every graph tried when ``unit`` is about three times the posterior's deviation

@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from dmfvi._numeric import FloatArray, relative_norm
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.linalg import FloatArray, relative_norm
 from dmfvi.tags import stored_as
 
 #: solve(statistics, own, dual, pull, eta, degree): the node's new parameters; pull and eta per coordinate

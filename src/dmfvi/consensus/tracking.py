@@ -13,9 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from dmfvi._numeric import FloatArray, relative_norm
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
 from dmfvi.consensus.mixing import DEFAULT_DAMPING, Mixing, design_mixing
+from dmfvi.linalg import FloatArray, relative_norm
 from dmfvi.tags import stored_as
 
 

@@ -1,4 +1,4 @@
-"""Generators, masks and readers."""
+"""Generators and masks."""
 
 from dmfvi.datasets.cube import CubeTracks, make_cube
 from dmfvi.datasets.masks import (
@@ -9,14 +9,11 @@ from dmfvi.datasets.masks import (
 )
 from dmfvi.datasets.ratings import RatingData, make_ratings, split_ratings
 from dmfvi.datasets.synthetic import LowRankData, make_gaussian, make_low_rank
-from dmfvi.datasets.tables import read_table
-from dmfvi.datasets.tracks import Tracks, read_tracks
 
 __all__ = [
     "CubeTracks",
     "LowRankData",
     "RatingData",
-    "Tracks",
     "make_cube",
     "make_gaussian",
     "make_low_rank",
@@ -25,7 +22,5 @@ __all__ = [
     "mask_by_depth",
     "mask_large_values",
     "mask_points_at_random",
-    "read_table",
-    "read_tracks",
     "split_ratings",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dmfvi._numeric import FloatArray
+from dmfvi.linalg import FloatArray
 
 #: the Netflix Prize's training set
 NETFLIX_USERS, NETFLIX_ITEMS, NETFLIX_RATINGS = 480_189, 17_770, 100_480_507
@@ -82,7 +82,7 @@ def make_ratings(
     columns = np.empty(n_ratings, dtype=np.int32)
     values = np.empty(n_ratings, dtype=np.float32)
     accept, alias = _alias_table(popularity)
-    from dmfvi.kernels._rating_generator_numba import draw_ratings
+    from dmfvi.datasets._rating_generator_numba import draw_ratings
 
     draw_ratings(
         np.uint64(rng.integers(2**63)),

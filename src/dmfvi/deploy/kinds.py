@@ -13,21 +13,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dmfvi.datasets.tables import Table, read_table
-from dmfvi.datasets.tracks import read_tracks
 from dmfvi.engines.base import Engine
-from dmfvi.estimators import (
-    BayesianGaussianMixture,
-    BayesianLinearRegression,
-    BayesianLogisticRegression,
-    BayesianPCA,
-    GaussianHMM,
-)
 from dmfvi.families.base import FloatArray
 from dmfvi.inference.federation import Federation
+from dmfvi.models.chains.estimator import GaussianHMM
+from dmfvi.models.mixture.estimator import BayesianGaussianMixture
+from dmfvi.models.pca.estimator import BayesianPCA
+from dmfvi.models.regression.estimator import BayesianLinearRegression, BayesianLogisticRegression
+from dmfvi.models.sfm.estimator import StructureFromMotion
+from dmfvi.models.sfm.measurements import as_matrix, check_camera
 from dmfvi.network import Network
-from dmfvi.sfm import StructureFromMotion
-from dmfvi.sfm.measurements import as_matrix, check_camera
+from dmfvi.readers.tables import Table, read_table
+from dmfvi.readers.tracks import read_tracks
 from dmfvi.validation import (
     check_choice,
     check_n_components,

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from dmfvi.datasets.tables import Table
 from dmfvi.deploy.config import NodeConfig
 from dmfvi.engines.base import Engine, Observer, RoundRecord, Run
 from dmfvi.engines.local import LocalEngine
@@ -32,6 +31,7 @@ from dmfvi.engines.net.zenoh import ZenohTransport
 from dmfvi.families.base import FloatArray
 from dmfvi.network import Network
 from dmfvi.node import Job
+from dmfvi.readers.tables import Table
 from dmfvi.storage import FILE_NAME, save
 from dmfvi.storage.files import write_text
 from dmfvi.storage.journal import Journal

@@ -18,7 +18,6 @@ from sklearn.exceptions import ConvergenceWarning
 from dmfvi.consensus import make
 from dmfvi.datasets.synthetic import make_gaussian
 from dmfvi.engines.base import RoundRecord
-from dmfvi.estimators import BayesianPCA
 from dmfvi.experiments.base import (
     Experiment,
     Outcome,
@@ -31,6 +30,7 @@ from dmfvi.experiments.base import (
 )
 from dmfvi.inference.federation import Federation
 from dmfvi.inference.session import Inference
+from dmfvi.models.pca.estimator import BayesianPCA
 from dmfvi.network import Network
 
 N_SAMPLES, N_FEATURES, N_COMPONENTS = 250, 50, 5

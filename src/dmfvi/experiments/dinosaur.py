@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from dmfvi.datasets.tracks import read_tracks
 from dmfvi.experiments.base import Experiment, Outcome, Params, ResultTable, Summary, values
 from dmfvi.experiments.protocol import by_camera, cameras_on_a_ring, data_files
 from dmfvi.experiments.systems import estimator, fit_quietly
 from dmfvi.families.base import FloatArray
-from dmfvi.sfm import StructureFromMotion
-from dmfvi.sfm.affine import row_centres
+from dmfvi.models.sfm.estimator import StructureFromMotion
+from dmfvi.models.sfm.geometry import row_centres
+from dmfvi.readers.tracks import read_tracks
 
 RANK, HELD_OUT = 4, 0.1
 SYSTEM_NAMES = ("BPCA", "D-BPCA", "D-BPCA affine")

@@ -18,14 +18,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dmfvi._numeric import FloatArray
 from dmfvi.datasets.ratings import make_ratings, split_ratings
-from dmfvi.estimators.rating_factorization import RatingFactorization
-from dmfvi.estimators.rating_validation import evaluate
-from dmfvi.models.ratings_ppca import RatingPpcaModel
+from dmfvi.linalg import FloatArray
+from dmfvi.models.ratings.estimator import RatingFactorization
+from dmfvi.models.ratings.ppca import RatingPpcaModel
+from dmfvi.models.ratings.table import RatingTable
+from dmfvi.models.ratings.validation import evaluate
 from dmfvi.network import Network
-from dmfvi.ratings.readers import read_probe, read_ratings
-from dmfvi.ratings.table import RatingTable
+from dmfvi.readers.ratings import read_probe, read_ratings
 
 RANK, NODES, SWEEPS, LEVEL = 12, 10, 20, 0.9
 SIZES = (1_000_000, 10_000_000, 100_000_000)
@@ -190,7 +190,7 @@ def _real(folder: Path, seed: int, on_progress: Callable[[str], None]) -> Case:
 
 def _matrix(table: RatingTable) -> Any:
     """Users x items by one counting sort."""
-    from dmfvi.kernels.ratings import grouped
+    from dmfvi.models.ratings.kernels import grouped
 
     shape = (len(table.user_ids), len(table.item_ids))
     values = table.ratings.astype(np.float32)

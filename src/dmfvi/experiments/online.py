@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from dmfvi.datasets.cube import make_cube
-from dmfvi.estimators import BayesianPCA
 from dmfvi.experiments.base import Experiment, Outcome, Params, ResultTable, Summary, values
 from dmfvi.experiments.protocol import RANK, cameras_on_a_ring
 from dmfvi.experiments.report import box_groups
 from dmfvi.experiments.systems import Fitted
 from dmfvi.families.base import FloatArray
+from dmfvi.models.pca.estimator import BayesianPCA
 
 FIRST, STEP, LAST = 10, 5, 50
 FRAMES = tuple(range(FIRST, LAST + 1, STEP))

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from dmfvi.datasets.masks import mask_at_random, mask_by_depth
-from dmfvi.datasets.tracks import read_tracks
 from dmfvi.experiments.systems import SYSTEMS
 from dmfvi.families.base import FloatArray
+from dmfvi.models.sfm.estimator import StructureFromMotion
+from dmfvi.models.sfm.geometry import row_centres
 from dmfvi.network import Network
-from dmfvi.sfm import StructureFromMotion
-from dmfvi.sfm.affine import row_centres
+from dmfvi.readers.tracks import read_tracks
 
 N_CAMERAS = 5
 RANK = 3

@@ -11,12 +11,14 @@ from scipy.linalg import subspace_angles
 from sklearn.exceptions import ConvergenceWarning
 
 from dmfvi.consensus import make
-from dmfvi.estimators import PPCA, BayesianPCA, SVDFactorization
-from dmfvi.estimators.factor_estimator import FactorEstimator
 from dmfvi.families.base import FloatArray
 from dmfvi.inference.federation import Federation
+from dmfvi.models.pca.estimator import BayesianPCA
+from dmfvi.models.pca.factors import FactorEstimator
+from dmfvi.models.pca.ppca import PPCA
+from dmfvi.models.pca.svd import SVDFactorization
+from dmfvi.models.sfm.estimator import StructureFromMotion
 from dmfvi.network import Network
-from dmfvi.sfm import StructureFromMotion
 
 
 class Fitted(NamedTuple):

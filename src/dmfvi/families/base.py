@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dmfvi._numeric import FloatArray as FloatArray  # noqa: PLC0414  (re-exported)
-from dmfvi._numeric import relative_norm
+from dmfvi.linalg import FloatArray as FloatArray  # noqa: PLC0414  (re-exported)
+from dmfvi.linalg import relative_norm
 
 #: number of trailing axes of a natural parameter that belong to one event
 SCALAR, VECTOR, MATRIX = 0, 1, 2

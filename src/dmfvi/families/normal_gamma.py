@@ -8,7 +8,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dmfvi._numeric import inverse, symmetrize
 from dmfvi.families.base import (
     MATRIX,
     SCALAR,
@@ -22,6 +21,7 @@ from dmfvi.families.base import (
 )
 from dmfvi.families.gamma import Gamma
 from dmfvi.families.normal import HALF_LOG_2PI
+from dmfvi.linalg import inverse, symmetrize
 
 
 class NormalGamma(Family):

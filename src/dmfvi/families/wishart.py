@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import multigammaln, polygamma, psi
 
-from dmfvi._numeric import inverse, symmetrize
 from dmfvi.families.base import (
     MATRIX,
     SCALAR,
@@ -20,6 +19,7 @@ from dmfvi.families.base import (
     max_step_definite,
     max_step_positive,
 )
+from dmfvi.linalg import inverse, symmetrize
 
 LOG_2 = float(np.log(2.0))
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from dmfvi._numeric import FloatArray
 from dmfvi.inference.model import Model, Update
+from dmfvi.linalg import FloatArray
 from dmfvi.tags import stored_as
 
 #: sweeps that an extrapolation looks back on

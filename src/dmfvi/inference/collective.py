@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from dmfvi import consensus
-from dmfvi._numeric import FloatArray
 from dmfvi.consensus.base import ConsensusRule
 from dmfvi.inference.model import Average, Broadcast, Coroutine, Sum
+from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.node import Job
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmfvi._numeric import FloatArray, relative_norm
 from dmfvi.families.base import Family
+from dmfvi.linalg import FloatArray, relative_norm
 
 #: q(global variables) of a conjugate model: one family; named blocks are a ``Product``, a family too
 Belief = Family

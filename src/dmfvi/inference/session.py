@@ -13,13 +13,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from dmfvi import consensus, engines
-from dmfvi._numeric import FloatArray
 from dmfvi.consensus.base import ConsensusRule, Place
 from dmfvi.engines.base import Engine, RoundRecord, Run
 from dmfvi.inference.acceleration import Accelerated
 from dmfvi.inference.collective import Collective
 from dmfvi.inference.federation import Federation
 from dmfvi.inference.model import ConjugateModel, Coroutine, Model
+from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.node import Batch, Job
 from dmfvi.progress import live_rounds

@@ -32,10 +32,11 @@ FORMER_FILES = ("posterior.npz", "ratings.npz")
 
 def known_estimators() -> dict[str, type[BaseEstimator]]:
     """All estimators by their public name, which is their tag in a file."""
-    from dmfvi import estimators, sfm  # they stand above the engines, and those above this file
+    from dmfvi.models import (
+        ESTIMATORS,  # the engines keep their journals here, and stand below the models
+    )
 
-    named = {name: getattr(estimators, name) for name in estimators.__all__}
-    return named | {name: getattr(sfm, name) for name in sfm.__all__}
+    return ESTIMATORS
 
 
 def save(model: Any, path: str | Path, details: Mapping[str, Any] | None = None) -> Path:

@@ -1,0 +1,115 @@
+"""What all hidden Markov estimators share: states, transitions, decoding."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmfvi.estimator import NetworkEstimator
+from dmfvi.families.base import FloatArray
+from dmfvi.inference.session import InferenceObserver, Session
+from dmfvi.models.chains.emissions import Emission
+from dmfvi.models.chains.kernels import chain_posteriors, most_probable_states
+from dmfvi.models.chains.model import HiddenMarkov, Sequences
+from dmfvi.validation import check_positive, check_whole
+
+
+class HiddenMarkovEstimator(NetworkEstimator):
+    """Fits and decodes; subclasses say what a state emits."""
+
+    n_components: int
+    startprob_prior: float | None
+    transmat_prior: float | None
+    n_init: int
+    _model: HiddenMarkov
+
+    def predict(self, X: Any, lengths: Any = None) -> NDArray[np.int64]:
+        """The jointly most probable states (Viterbi), one per observation."""
+        shard = self._prepared(X, lengths)
+        scores = self._model.scores(shard, self._belief)
+        return most_probable_states(*scores, shard.starts)
+
+    def predict_proba(self, X: Any, lengths: Any = None) -> FloatArray:
+        """Probability of each state at each observation (T, K), given the whole sequence."""
+        shard = self._prepared(X, lengths)
+        return self._model.states(shard, self._belief).states
+
+    def score_samples(self, X: Any, lengths: Any = None) -> FloatArray:
+        """Log probability of each sequence at the posterior mean of initial and transition probabilities.
+
+        Emission parameters are integrated out, observation by observation.
+        """
+        shard = self._prepared(X, lengths)
+        emission = self._emission_predictive(X, lengths)
+        found = chain_posteriors(
+            emission, np.log(self.startprob_), np.log(self.transmat_), shard.starts
+        )
+        return found.log_sums
+
+    def score(self, X: Any, y: Any = None, lengths: Any = None) -> float:
+        """Sum of the sequences' log probabilities."""
+        return float(self.score_samples(X, lengths).sum())
+
+    def _fit_chain(
+        self,
+        session: Session,
+        shards: list[Sequences],
+        log_volume: float,
+        observer: InferenceObserver | None,
+    ) -> Self:
+        return self._fit(
+            session,
+            self._make_model(),
+            shards,
+            n_init=self.n_init,
+            log_volume=log_volume,
+            observer=observer,
+        )
+
+    def _make_model(self) -> HiddenMarkov:
+        k = int(self.n_components)
+        start, step = self.startprob_prior, self.transmat_prior
+        return HiddenMarkov(
+            k,
+            self._emission(),
+            np.full(k, 1.0 / k if start is None else float(start)),
+            np.full((k, k), 1.0 / k if step is None else float(step)),
+        )
+
+    def _rebuild(self) -> None:
+        self._model = self._make_model()
+        super()._rebuild()
+
+    @abstractmethod
+    def _emission(self) -> Emission:
+        """What a state emits, with its prior."""
+
+    def _check_common(self) -> None:
+        check_whole("n_components", self.n_components, 1)
+        for name in ("startprob_prior", "transmat_prior"):
+            if getattr(self, name) is not None:
+                check_positive(name, getattr(self, name))
+
+    @abstractmethod
+    def _prepared(self, X: Any, lengths: Any) -> Sequences:
+        """Checked sequences as the model wants them."""
+
+    @abstractmethod
+    def _emission_predictive(self, X: Any, lengths: Any) -> FloatArray:
+        """log E[p(x_t | k)] (T, K)."""
+
+    def _take(self, node: int) -> None:
+        initial = self.posterior_["initial"].parameters()["concentration"]
+        transition = self.posterior_["transition"].parameters()["concentration"]
+        self.startprob_ = initial / initial.sum()
+        self.transmat_ = transition / transition.sum(1, keepdims=True)
+
+    def _walk(self, n: int, rng: np.random.Generator, start: FloatArray, step: FloatArray) -> Any:
+        states = np.empty(n, dtype=np.int64)
+        states[0] = rng.choice(len(start), p=start)
+        for t in range(1, n):
+            states[t] = rng.choice(len(start), p=step[states[t - 1]])
+        return states

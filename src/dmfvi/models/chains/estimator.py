@@ -1,0 +1,360 @@
+"""GaussianHMM and CategoricalHMM: decentralized hidden Markov models; sequences stay where they are."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dmfvi.estimator import generator_of
+from dmfvi.families import Dirichlet, Product
+from dmfvi.families.base import FloatArray
+from dmfvi.inference.federation import Federation
+from dmfvi.inference.session import InferenceObserver
+from dmfvi.inference.starts import FeatureUnits, agree_on_units
+from dmfvi.linalg import inverse, symmetrize
+from dmfvi.models.chains.base import HiddenMarkovEstimator
+from dmfvi.models.chains.emissions import (
+    MISSING,
+    CategoricalEmission,
+    DiagonalGaussianEmission,
+    GaussianEmission,
+)
+from dmfvi.models.chains.model import Sequences
+from dmfvi.models.chains.sequences import join, nodes_of_sequences, sequences_of
+from dmfvi.models.mixture.estimator import BayesianGaussianMixture
+from dmfvi.models.mixture.prediction import impute_mixture, log_predictive
+from dmfvi.models.mixture.shard import MixtureShard
+from dmfvi.network import Network
+from dmfvi.validation import check_positive, check_whole
+
+#: a symbol beyond this is more likely an id than a code
+MOST_SYMBOLS = 1_000_000
+
+
+class GaussianHMM(HiddenMarkovEstimator):
+    """Bayesian hidden Markov model with Gaussian emissions, pooled or over a network of nodes.
+
+    Parameters
+    ----------
+    n_components : int
+        States.
+    covariance_type : {"full", "diag"}
+        Whether the features of a state are correlated.
+    startprob_prior : float or None
+        Concentration of the Dirichlet prior of the first state; None is 1 / n_components.
+    transmat_prior : float or None
+        Concentration of the Dirichlet prior of each row of the transition matrix; None is 1 / n_components.
+    mean_prior : (n_features,) or None
+        None is the agreed mean of the data.
+    mean_precision_prior : float
+        Pseudo-observations behind ``mean_prior``.
+    degrees_of_freedom_prior : float or None
+        Larger than n_features - 1; None is n_features.
+    covariance_prior : (n_features, n_features), (n_features,) for "diag", or None
+        Prior scatter matrix; None is the agreed covariance.
+    n_init : int
+        Starts; the highest agreed bound wins.
+    {shared parameters}
+
+    Data are one sequence (T, D), many in one array with ``lengths``, a list of sequences (shared out over the nodes
+    in order), or a list of lists, one per node. NaN are missing, whole observations or parts of them.
+
+    Attributes
+    ----------
+    startprob_, transmat_, means_, covariances_ : posterior means; E[L]^-1 of each state.
+    {shared attributes}
+    """
+
+    def __init__(
+        self,
+        n_components: int = 1,
+        *,
+        covariance_type: Literal["full", "diag"] = "full",
+        startprob_prior: float | None = None,
+        transmat_prior: float | None = None,
+        mean_prior: ArrayLike | None = None,
+        mean_precision_prior: float = 1.0,
+        degrees_of_freedom_prior: float | None = None,
+        covariance_prior: ArrayLike | None = None,
+        n_init: int = 1,
+        network: Network | Federation | None = None,
+        tol: float = 1e-6,
+        max_iter: int = 5000,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
+        )
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.startprob_prior = startprob_prior
+        self.transmat_prior = transmat_prior
+        self.mean_prior = mean_prior
+        self.mean_precision_prior = mean_precision_prior
+        self.degrees_of_freedom_prior = degrees_of_freedom_prior
+        self.covariance_prior = covariance_prior
+        self.n_init = n_init
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        lengths: Any = None,
+        observer: InferenceObserver | None = None,
+    ) -> Self:
+        """Fit to sequences (see the class)."""
+        session = self._open()
+        nodes = nodes_of_sequences(X, lengths, session, session.pooled)
+        validate_data(self, nodes[0][0], ensure_all_finite="allow-nan", dtype=np.float64)
+        self._check_common()
+        joined = [join(sequences) for sequences in nodes]
+        self._gaussian()._check_settings(joined[0][0].shape[1])
+        self._units = session.agree(agree_on_units, [rows for rows, _ in joined])[0]
+        if self.n_components > self._units.n_samples:
+            raise ValueError(
+                f"n_components={self.n_components} is larger than the number of observations "
+                f"{int(self._units.n_samples)}: choose fewer states"
+            )
+        shards = [
+            Sequences(MixtureShard.of(self._units.apply(rows)), starts) for rows, starts in joined
+        ]
+        return self._fit_chain(session, shards, self._units.log_volume, observer)
+
+    def impute(self, X: Any, lengths: Any = None, return_std: bool = False) -> Any:
+        """X with missing entries replaced by their means given the whole sequence; optionally deviations."""
+        rows, _ = self._rows(X, lengths)
+        states = self.predict_proba(X, lengths)
+        q = self._as_mixture(self._belief)
+        filled, std = impute_mixture(q, self._units, rows, states)
+        return (filled, std) if return_std else filled
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[FloatArray, Any]:
+        """A new sequence and its states; the parameters are drawn once from the posterior."""
+        check_is_fitted(self)
+        check_whole("n_samples", n_samples, 1)
+        rng = generator_of(random_state)
+        draw = self.posterior_.sample(rng)
+        states = self._walk(n_samples, rng, draw["initial"], draw["transition"])
+        location, precision = draw["emission"]
+        if self.covariance_type == "diag":
+            mean = location[states][..., 0]
+            return mean + rng.standard_normal(mean.shape) / np.sqrt(precision[states]), states
+        factor = np.linalg.cholesky(symmetrize(inverse(precision)))
+        noise = rng.standard_normal((n_samples, factor.shape[-1]))
+        return location[states] + np.einsum("tij,tj->ti", factor[states], noise), states
+
+    # -- helpers --------------------------------------------------------------------------
+
+    def _gaussian(self) -> BayesianGaussianMixture:
+        """The priors of the emissions are those of a mixture's components."""
+        return BayesianGaussianMixture(
+            self.n_components,
+            covariance_type=self.covariance_type,
+            mean_prior=self.mean_prior,
+            mean_precision_prior=self.mean_precision_prior,
+            degrees_of_freedom_prior=self.degrees_of_freedom_prior,
+            covariance_prior=self.covariance_prior,
+        )
+
+    def _emission(self) -> GaussianEmission | DiagonalGaussianEmission:
+        mixture = self._gaussian()._make_model(self._units)
+        kind = GaussianEmission if self.covariance_type == "full" else DiagonalGaussianEmission
+        return kind(
+            mixture.mean,
+            mixture.confidence,
+            mixture.dof,
+            mixture.inverse_scale,
+            mixture.start_covariance,
+        )
+
+    def _rows(self, X: Any, lengths: Any) -> tuple[FloatArray, NDArray[np.int64]]:
+        check_is_fitted(self)
+        rows, starts = join(sequences_of(X, lengths))
+        rows = validate_data(
+            self, rows, ensure_all_finite="allow-nan", dtype=np.float64, reset=False
+        )
+        return rows, starts
+
+    def _prepared(self, X: Any, lengths: Any) -> Sequences:
+        rows, starts = self._rows(X, lengths)
+        return Sequences(MixtureShard.of(self._units.apply(rows)), starts)
+
+    def _emission_predictive(self, X: Any, lengths: Any) -> FloatArray:
+        rows, _ = self._rows(X, lengths)
+        flat = self._as_mixture(self.posterior_)
+        return log_predictive(flat, rows) + np.log(self.n_components)
+
+    def _as_mixture(self, q: Product) -> Product:
+        """The emissions as a mixture of equal weights."""
+        flat = Dirichlet.from_parameters(np.ones(int(self.n_components)))
+        return Product(weights=flat, components=q["emission"])
+
+    def _in_data_units(self, q: Product) -> Product:
+        mixture = self._gaussian()
+        mixture._units = self._units
+        emission = mixture._in_data_units(self._as_mixture(q))["components"]
+        return Product(initial=q["initial"], transition=q["transition"], emission=emission)
+
+    def _take(self, node: int) -> None:
+        super()._take(node)
+        p = self.posterior_["emission"].parameters()
+        if self.covariance_type == "diag":
+            self.means_ = p["mean"][..., 0]
+            self.covariances_ = p["rate"] / p["shape"]
+        else:
+            self.means_ = p["mean"]
+            self.covariances_ = symmetrize(inverse(p["scale"])) / p["dof"][:, None, None]
+
+    _units: FeatureUnits
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+class CategoricalHMM(HiddenMarkovEstimator):
+    """Bayesian hidden Markov model of symbols 0, 1, 2, ..., pooled or over a network of nodes.
+
+    Parameters
+    ----------
+    n_components : int
+        States.
+    n_features : int or None
+        Number of symbols; None is the largest symbol seen, plus one. Needed where other nodes run elsewhere.
+    startprob_prior : float or None
+        Concentration of the Dirichlet prior of the first state; None is 1 / n_components.
+    transmat_prior : float or None
+        Concentration of the Dirichlet prior of each row of the transition matrix; None is 1 / n_components.
+    emissionprob_prior : float or None
+        Concentration of the Dirichlet prior of each state's symbols; None is 1 / n_features.
+    n_init : int
+        Starts; the highest agreed bound wins. The default is more than one: random starts differ.
+    {shared parameters}
+
+    Data are sequences of whole numbers, (T,) or (T, 1), in the forms of ``GaussianHMM``; -1 or NaN are missing.
+
+    Attributes
+    ----------
+    startprob_, transmat_, emissionprob_ : posterior means.
+    {shared attributes}
+    """
+
+    _kept = ("n_features_",)
+
+    def __init__(
+        self,
+        n_components: int = 1,
+        *,
+        n_features: int | None = None,
+        startprob_prior: float | None = None,
+        transmat_prior: float | None = None,
+        emissionprob_prior: float | None = None,
+        n_init: int = 5,
+        network: Network | Federation | None = None,
+        tol: float = 1e-6,
+        max_iter: int = 5000,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
+        )
+        self.n_components = n_components
+        self.n_features = n_features
+        self.startprob_prior = startprob_prior
+        self.transmat_prior = transmat_prior
+        self.emissionprob_prior = emissionprob_prior
+        self.n_init = n_init
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        lengths: Any = None,
+        observer: InferenceObserver | None = None,
+    ) -> Self:
+        """Fit to sequences of symbols (see the class)."""
+        session = self._open()
+        nodes = nodes_of_sequences(X, lengths, session, session.pooled, flat=True)
+        self._check_common()
+        joined = [join(sequences) for sequences in nodes]
+        shards = [Sequences(symbols_of(rows), starts) for rows, starts in joined]
+        largest = max(int(shard.observations.max(initial=-1)) for shard in shards)
+        if largest < 0:
+            raise ValueError("all observations are missing: there is nothing to learn from")
+        if self.n_features is None and not session.whole:
+            raise ValueError(
+                "n_features is needed where a process sees the symbols of one node only: other nodes may "
+                f"have seen more than the {largest + 1} of this one"
+            )
+        if self.n_features is not None:
+            check_whole("n_features", self.n_features, 1)
+            if largest >= self.n_features:
+                raise ValueError(
+                    f"symbol {largest} is outside 0..{self.n_features - 1}: raise n_features={self.n_features}"
+                )
+        elif largest >= MOST_SYMBOLS:
+            raise ValueError(
+                f"the largest symbol is {largest}, a table of so many columns would be needed: encode "
+                "symbols as 0, 1, 2, ... (sklearn.preprocessing.OrdinalEncoder), or pass n_features"
+            )
+        # how many symbols exist is part of the schema, like the names of columns
+        self.n_features_ = int(largest + 1 if self.n_features is None else self.n_features)
+        self.n_features_in_ = 1
+        if self.emissionprob_prior is not None:
+            check_positive("emissionprob_prior", self.emissionprob_prior)
+        return self._fit_chain(session, shards, 0.0, observer)
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Any, Any]:
+        """A new sequence of symbols and its states; the parameters are drawn once from the posterior."""
+        check_is_fitted(self)
+        check_whole("n_samples", n_samples, 1)
+        rng = generator_of(random_state)
+        draw = self.posterior_.sample(rng)
+        states = self._walk(n_samples, rng, draw["initial"], draw["transition"])
+        emission = draw["emission"].cumsum(1)
+        symbols = (rng.random((n_samples, 1)) > emission[states][:, :-1]).sum(1)
+        return symbols, states
+
+    def _prepared(self, X: Any, lengths: Any) -> Sequences:
+        check_is_fitted(self)
+        rows, starts = join(sequences_of(X, lengths, flat=True))
+        symbols = symbols_of(rows)
+        if symbols.max(initial=-1) >= self.n_features_:
+            raise ValueError(
+                f"symbol {symbols.max()} was not known in fit: symbols are 0..{self.n_features_ - 1}"
+            )
+        return Sequences(symbols, starts)
+
+    def _emission_predictive(self, X: Any, lengths: Any) -> FloatArray:
+        symbols = self._prepared(X, lengths).observations
+        padded = np.column_stack([np.log(self.emissionprob_), np.zeros(len(self.emissionprob_))])
+        return np.asarray(padded.T[symbols])
+
+    def _emission(self) -> CategoricalEmission:
+        concentration = self.emissionprob_prior
+        each = 1.0 / self.n_features_ if concentration is None else float(concentration)
+        return CategoricalEmission(np.full(self.n_features_, each))
+
+    def _take(self, node: int) -> None:
+        super()._take(node)
+        p = self.posterior_["emission"].parameters()["concentration"]
+        self.emissionprob_ = p / p.sum(1, keepdims=True)
+
+
+def symbols_of(rows: FloatArray) -> NDArray[np.int64]:
+    """Whole numbers from 0, and -1 where NaN or -1 says that the observation is missing."""
+    if rows.shape[1] != 1:
+        raise ValueError(f"symbols come in one column, received {rows.shape[1]}")
+    values = np.where(np.isnan(rows[:, 0]), float(MISSING), rows[:, 0])
+    odd = values[(values != np.round(values)) | (values < MISSING)]
+    if len(odd):
+        raise ValueError(f"symbols must be whole numbers from 0 (-1: missing), received {odd[0]:g}")
+    return values.astype(np.int64)

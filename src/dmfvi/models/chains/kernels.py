@@ -1,0 +1,83 @@
+"""Forward and backward over many sequences, safe in logarithms.
+
+    alpha_t(j) = e_t(j) + log sum_i exp(alpha_t-1(i) + s_ij)        beta_t(i) = log sum_j exp(s_ij + e_t+1(j) + beta_t+1(j))
+
+A sequence is first tried with probabilities scaled to one at each step, which needs K exponentials a step; where
+a sum comes near underflow (transitions that are all but forbidden) it is done again in logarithms.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from dmfvi.families.base import FloatArray
+
+#: steps x states^2 below which threads cost more than they save
+PARALLEL_FROM = 1_000_000
+
+
+class ChainPosteriors(NamedTuple):
+    """q(z_t) (T, K), sum of q(z_t, z_t+1) over all steps (K, K), log sum of each sequence."""
+
+    states: FloatArray
+    pairs: FloatArray
+    log_sums: FloatArray
+
+
+def chain_posteriors(
+    emission: FloatArray, log_start: FloatArray, log_step: FloatArray, starts: NDArray[np.int64]
+) -> ChainPosteriors:
+    """Compiled, many sequences in parallel; ``starts`` are the sequences' offsets, the end included."""
+    import numba
+
+    from dmfvi.models.chains._kernels_numba import all_chains, some_chains
+
+    n, k = emission.shape
+    n_sequences = len(starts) - 1
+    parallel = n_sequences > 1 and n * k * k >= PARALLEL_FROM
+    chunks = min(n_sequences, numba.get_num_threads()) if parallel else 1
+    states, pairs, sums = np.empty((n, k)), np.zeros((chunks, k, k)), np.empty(n_sequences)
+    given = [np.ascontiguousarray(v) for v in (emission, log_start, log_step, np.exp(log_step))]
+    alpha, scale = np.empty((n, k)), np.empty(n)
+    if parallel:
+        all_chains(*given, starts, alpha, scale, states, pairs, sums)
+    else:
+        some_chains(*given, starts, 0, n_sequences, alpha, scale, states, pairs[0], sums)
+    return ChainPosteriors(states, pairs.sum(0), sums)
+
+
+def chain_posteriors_plain(
+    emission: FloatArray, log_start: FloatArray, log_step: FloatArray, starts: NDArray[np.int64]
+) -> ChainPosteriors:
+    """The NumPy twin, step by step."""
+    states, pairs = np.empty_like(emission), np.zeros_like(log_step)
+    sums = np.empty(len(starts) - 1)
+    for s, (first, end) in enumerate(pairwise(starts)):
+        e = emission[first:end]
+        alpha, beta = np.empty_like(e), np.zeros_like(e)
+        alpha[0] = log_start + e[0]
+        for t in range(1, len(e)):
+            alpha[t] = e[t] + logsumexp(alpha[t - 1][:, None] + log_step, axis=0)
+        for t in range(len(e) - 2, -1, -1):
+            beta[t] = logsumexp(log_step + e[t + 1] + beta[t + 1], axis=1)
+        sums[s] = logsumexp(alpha[-1])
+        states[first:end] = np.exp(alpha + beta - sums[s])
+        for t in range(len(e) - 1):
+            pairs += np.exp(alpha[t][:, None] + log_step + e[t + 1] + beta[t + 1] - sums[s])
+    return ChainPosteriors(states, pairs, sums)
+
+
+def most_probable_states(
+    emission: FloatArray, log_start: FloatArray, log_step: FloatArray, starts: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The jointly most probable states of each sequence (Viterbi)."""
+    from dmfvi.models.chains._kernels_numba import best_paths
+
+    path = np.empty(len(emission), dtype=np.int64)
+    best_paths(np.ascontiguousarray(emission), log_start, log_step, starts, path)
+    return path

@@ -1,0 +1,323 @@
+"""Bayesian Gaussian mixture (Attias 2000; Bishop 2006, section 10.2), missing entries marginalised.
+
+    z_n ~ Categorical(pi)   x_n | z_n = k ~ N(mu_k, L_k^-1)   pi ~ Dirichlet   (mu_k, L_k) ~ NormalWishart
+
+With ``diagonal`` each feature of each component has its own NormalGamma. The missing part of a row is a local
+variable: q(x_m | z = k) is normal with precision E[L]_mm, so its mean and spread enter the statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dmfvi.families import Dirichlet, NormalGamma, NormalWishart, Product
+from dmfvi.families.base import Family, FloatArray, log_det, pack_symmetric, unpack_symmetric
+from dmfvi.families.normal import HALF_LOG_2PI
+from dmfvi.inference.model import ConjugateModel, Coroutine, Statistics
+from dmfvi.inference.starts import consensus_kmeans
+from dmfvi.linalg import inverse
+from dmfvi.models.mixture.shard import (
+    MixtureShard,
+    PatternGroup,
+    blocks,
+    normalise,
+    quadratic_features,
+    quadratic_weights,
+    square_features,
+)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Per component: sum of r, r E[x] and r E[x x'], where r are responsibilities."""
+
+    count: FloatArray  # (K,)
+    first: FloatArray  # (K, D)
+    second: FloatArray  # (K, D, D)
+
+
+@dataclass(frozen=True)
+class GaussianMixture(ConjugateModel):
+    """Mixture of full Gaussians with one prior for all components, for standardised rows."""
+
+    n_components: int
+    weight_concentration: float
+    mean: FloatArray  # (D,)
+    confidence: float
+    dof: float
+    inverse_scale: FloatArray  # (D, D): prior scatter
+    start_covariance: FloatArray  # (D, D) of the standardised rows, for the start's centres
+
+    @property
+    def n_features(self) -> int:
+        """D."""
+        return len(self.mean)
+
+    @property
+    def prior(self) -> Product:
+        k = self.n_components
+        scatter = self.inverse_scale + self.confidence * np.outer(self.mean, self.mean)
+        half_dof = 0.5 * (self.dof - self.n_features)
+        return Product(
+            weights=Dirichlet.from_parameters(np.full(k, self.weight_concentration)),
+            components=NormalWishart(
+                np.tile(self.confidence * self.mean, (k, 1)),
+                np.full(k, -0.5 * self.confidence),
+                np.tile(-0.5 * scatter, (k, 1, 1)),
+                np.full(k, half_dof),
+            ),
+        )
+
+    def start(self, shard: MixtureShard, rng: np.random.Generator) -> Coroutine:
+        """Memberships of agreed k-means clusters, read as responsibilities."""
+        data = dense_rows(shard, self.n_features)
+        clusters = yield from consensus_kmeans(data, self.n_components, self.start_covariance, rng)
+        member = clusters.memberships(data)
+        filled, missing = fill_with_centres(data, member, clusters.centres)
+        second = np.einsum("nk,ni,nj->kij", member, filled, filled, optimize=True)
+        # a missing entry varies about as much as the whole feature
+        second += np.einsum("nk,ni->ki", member, missing)[:, :, None] * np.eye(self.n_features)
+        moments = Moments(member.sum(0), member.T @ filled, second)
+        total = yield self._statistics(moments).pack()
+        return self.from_statistics(total)
+
+    def local_step(self, shard: MixtureShard, q: Product) -> Statistics:
+        moments, bound = self._expected_moments(shard, q)
+        return Statistics(self._statistics(moments), bound)
+
+    def _statistics(self, m: Moments) -> Product:
+        return Product(
+            weights=Dirichlet(m.count),
+            components=NormalWishart(m.first, -0.5 * m.count, -0.5 * m.second, 0.5 * m.count),
+        )
+
+    def _expected_moments(self, shard: MixtureShard, q: Product) -> tuple[Moments, float]:
+        k, d = self.n_components, self.n_features
+        total = Moments(np.zeros(k), np.zeros((k, d)), np.zeros((k, d, d)))
+        bound = 0.0
+        densities = ComponentDensities.of(q)
+        for group in shard.groups:
+            if not group.observed.any():
+                continue  # a row of which nothing is observed says nothing
+            score, complete = densities.marginal(group.observed)
+            sums, log_sum = group_sums(group.values, score)
+            bound += log_sum
+            count, first, second = _unpacked_sums(sums, int(group.observed.sum()))
+            if not group.observed.all():
+                first, second = complete(count, first, second)
+            total = Moments(total.count + count, total.first + first, total.second + second)
+        return total, bound
+
+    def responsibilities(self, shard: MixtureShard, q: Product) -> tuple[FloatArray, FloatArray]:
+        """q(z_n = k) of every row (n, K), and each row's part of the bound (n,)."""
+        out, logs = np.empty((shard.n_samples, self.n_components)), np.empty(shard.n_samples)
+        densities = ComponentDensities.of(q)
+        for group in shard.groups:
+            score, _ = densities.marginal(group.observed)
+            scores = score @ quadratic_features(group.values)
+            logs[group.rows] = normalise(scores)
+            out[group.rows] = scores.T
+        return out, logs
+
+
+@dataclass(frozen=True)
+class ComponentDensities:
+    """E[log pi_k] + E[log N(x | mu_k, L_k)] as coefficients of (1, x, x x')."""
+
+    log_weight: FloatArray  # (K,)
+    location: FloatArray  # (K, D)
+    precision: FloatArray  # (K, D, D): E[L]
+    constant: FloatArray  # (K,): E[log|L|]/2 - D / 2 confidence
+
+    @classmethod
+    def of(cls, q: Product) -> ComponentDensities:
+        """From q(pi) and q(mu, L)."""
+        return cls.given(q["components"], q["weights"].expected.log)
+
+    @classmethod
+    def given(cls, components: Family, log_weight: FloatArray) -> ComponentDensities:
+        """From q(mu, L) and E[log pi]."""
+        confidence = -2.0 * components.negative_half_confidence
+        _, _, precision, log_mean = components.mean()
+        d = components.scaled_mean.shape[-1]
+        return cls(
+            log_weight,
+            components.scaled_mean / confidence[:, None],
+            precision,
+            0.5 * log_mean - 0.5 * d / confidence,
+        )
+
+    def marginal(self, observed: np.ndarray) -> tuple[FloatArray, Completion]:
+        """Coefficients for the observed part of a row, and how to complete its moments."""
+        o = np.flatnonzero(observed)
+        m = np.flatnonzero(~observed)
+        precision = self.precision[:, o[:, None], o]
+        constant = self.log_weight + self.constant - HALF_LOG_2PI * len(o)
+        completion = Completion(o, m, self.location, np.empty(0), np.empty(0))
+        if len(m):
+            hidden = self.precision[:, m[:, None], m]
+            cross = self.precision[:, m[:, None], o]
+            spread = inverse(hidden)
+            slope = -spread @ cross
+            precision = precision + np.swapaxes(cross, -1, -2) @ slope
+            constant = constant - 0.5 * log_det(hidden)
+            completion = Completion(o, m, self.location, slope, spread)
+        centre = self.location[:, o]
+        linear = np.einsum("kij,kj->ki", precision, centre)
+        constant = constant - 0.5 * np.einsum("ki,ki->k", linear, centre)
+        quadratic = quadratic_weights(len(o)) * pack_symmetric(precision)
+        return np.column_stack([constant, linear, quadratic]), completion
+
+
+@dataclass(frozen=True)
+class Completion:
+    """E[x_m | x_o, k] = location_m + slope (x_o - location_o), with covariance ``spread``."""
+
+    observed: np.ndarray
+    missing: np.ndarray
+    location: FloatArray
+    slope: FloatArray
+    spread: FloatArray
+
+    def __call__(
+        self, count: FloatArray, first: FloatArray, second: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """First and second moments of whole rows from those of their observed parts."""
+        k, d = self.location.shape
+        o, m = self.observed, self.missing
+        lift = np.zeros((k, d, 1 + len(o)))  # x = lift (1, x_o)
+        lift[:, o, 1 + np.arange(len(o))] = 1.0
+        lift[:, m[:, None], 1 + np.arange(len(o))] = self.slope
+        lift[:, m, 0] = self.location[:, m] - np.einsum(
+            "kij,kj->ki", self.slope, self.location[:, o]
+        )
+        bordered = np.empty((k, 1 + len(o), 1 + len(o)))
+        bordered[:, 0, 0] = count
+        bordered[:, 0, 1:] = bordered[:, 1:, 0] = first
+        bordered[:, 1:, 1:] = second
+        whole = lift @ bordered @ np.swapaxes(lift, -1, -2)
+        whole[:, m[:, None], m] += count[:, None, None] * self.spread
+        return np.einsum("kij,kj->ki", lift, bordered[:, 0]), whole
+
+
+@dataclass(frozen=True)
+class DiagonalGaussianMixture(ConjugateModel):
+    """Mixture of Gaussians with independent features; missing entries simply say nothing."""
+
+    n_components: int
+    weight_concentration: float
+    mean: FloatArray  # (D,)
+    confidence: float
+    dof: float
+    inverse_scale: FloatArray  # (D,)
+    start_covariance: FloatArray
+
+    @property
+    def n_features(self) -> int:
+        """D."""
+        return len(self.mean)
+
+    @property
+    def prior(self) -> Product:
+        k, d = self.n_components, self.n_features
+        every = np.ones((k, d))
+        return Product(
+            weights=Dirichlet.from_parameters(np.full(k, self.weight_concentration)),
+            components=NormalGamma.from_parameters(
+                np.tile(self.mean, (k, 1))[..., None],
+                self.confidence * every[..., None, None],
+                0.5 * self.dof * every,
+                0.5 * self.inverse_scale * every,
+            ),
+        )
+
+    def start(self, shard: MixtureShard, rng: np.random.Generator) -> Coroutine:
+        """Memberships of agreed k-means clusters, read as responsibilities."""
+        data = dense_rows(shard, self.n_features)
+        clusters = yield from consensus_kmeans(data, self.n_components, self.start_covariance, rng)
+        member = clusters.memberships(data)
+        seen = np.isfinite(data)
+        filled = np.where(seen, data, 0.0)
+        sums = [member.T @ seen, member.T @ filled, member.T @ filled**2]
+        total = yield self._statistics(member.sum(0), *sums).pack()
+        return self.from_statistics(total)
+
+    def local_step(self, shard: MixtureShard, q: Product) -> Statistics:
+        k, d = self.n_components, self.n_features
+        count = np.zeros(k)
+        seen, first, second = (np.zeros((k, d)) for _ in range(3))
+        bound = 0.0
+        for group in shard.groups:
+            o, n_seen = group.observed, int(group.observed.sum())
+            if n_seen == 0:
+                continue
+            sums, log_sum = group_sums(group.values, self._scores(q, group), square_features)
+            bound += log_sum
+            count += sums[:, 0]
+            seen[:, o] += sums[:, :1]
+            first[:, o] += sums[:, 1 : 1 + n_seen]
+            second[:, o] += sums[:, 1 + n_seen :]
+        return Statistics(self._statistics(count, seen, first, second), bound)
+
+    def responsibilities(self, shard: MixtureShard, q: Product) -> tuple[FloatArray, FloatArray]:
+        """q(z_n = k) of every row (n, K), and each row's part of the bound (n,)."""
+        out, logs = np.empty((shard.n_samples, self.n_components)), np.empty(shard.n_samples)
+        for group in shard.groups:
+            scores = self._scores(q, group) @ square_features(group.values)
+            logs[group.rows] = normalise(scores)
+            out[group.rows] = scores.T
+        return out, logs
+
+    def _statistics(
+        self, count: FloatArray, seen: FloatArray, first: FloatArray, second: FloatArray
+    ) -> Product:
+        return Product(
+            weights=Dirichlet(count),
+            components=NormalGamma(
+                first[..., None], -0.5 * seen[..., None, None], 0.5 * seen, -0.5 * second
+            ),
+        )
+
+    def _scores(self, q: Product, group: PatternGroup) -> FloatArray:
+        linear, square, log_mean, scale = q["components"].mean()
+        o = group.observed
+        constant = 0.5 * log_mean[:, o] - HALF_LOG_2PI - 0.5 * square[:, o, 0, 0]
+        return np.column_stack(
+            [q["weights"].expected.log + constant.sum(1), linear[:, o, 0], -0.5 * scale[:, o]]
+        )
+
+
+def group_sums(
+    values: FloatArray, score: FloatArray, features: object = quadratic_features
+) -> tuple[FloatArray, float]:
+    """sum_n r_nk features_n (K, P) and sum_n log sum_k exp(score), block by block."""
+    assert callable(features)
+    total, log_sum = np.zeros_like(score), 0.0
+    for part in blocks(values.shape[1], score.shape[1]):
+        phi = features(values[:, part])
+        scores = score @ phi
+        log_sum += float(normalise(scores).sum())
+        total += scores @ phi.T
+    return total, log_sum
+
+
+def dense_rows(shard: MixtureShard, n_features: int) -> FloatArray:
+    """The shard's rows with NaN for missing entries."""
+    data = np.full((shard.n_samples, n_features), np.nan)
+    for group in shard.groups:
+        data[np.ix_(group.rows, group.observed)] = group.values.T
+    return data
+
+
+def fill_with_centres(
+    data: FloatArray, member: FloatArray, centres: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Rows with missing entries taken from their centre, and where they were missing."""
+    missing = np.isnan(data)
+    return np.where(missing, member @ centres, data), missing.astype(np.float64)
+
+
+def _unpacked_sums(sums: FloatArray, size: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    return sums[:, 0], sums[:, 1 : 1 + size], unpack_symmetric(sums[:, 1 + size :])

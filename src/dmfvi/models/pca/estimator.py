@@ -1,0 +1,236 @@
+"""BayesianPCA: the scikit-learn face of decentralized Bayesian PCA."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from functools import partial
+from numbers import Real
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from dmfvi.inference.federation import Federation
+from dmfvi.inference.model import Coroutine
+from dmfvi.inference.session import InferenceObserver, Session
+from dmfvi.linalg import FloatArray
+from dmfvi.models.pca.belief import PcaPrior
+from dmfvi.models.pca.factorised import FactorisedPcaModel
+from dmfvi.models.pca.factors import FactorEstimator
+from dmfvi.models.pca.model import BayesianPcaModel
+from dmfvi.models.pca.shard import make_shard
+from dmfvi.models.pca.start import Units, agree_on_scale
+from dmfvi.models.pca.statistics import Layout
+from dmfvi.models.pca.stream import share_of, widen
+from dmfvi.network import Network
+from dmfvi.validation import check_choice
+
+MOMENTS = "moments-admm"
+
+
+class BayesianPCA(FactorEstimator):
+    """Bayesian PCA with missing data, pooled or over a network of nodes.
+
+    Every node sees its own rows only and ends with the posterior that one machine holding
+    all rows would have computed. Missing entries are NaN.
+
+    Parameters
+    ----------
+    n_components : int
+        Number of latent dimensions; unused ones are switched off by the prior (ARD).
+    covariance_type : {"full", "diag"}
+        Of each row of W: full (default), or fully factorised as in the paper.
+    noise : {"shared", "per_node"}
+        One noise precision for all (features and nodes: standardise columns of different units
+        first), or each node its own; predictions then use node 0's, ``at_node(i)`` another's.
+    shares : {"exact", "replicated"}
+        Each node holds 1/V of prior and entropy (exact), or all of both as the paper writes it,
+        which makes variances of the loadings V times too wide.
+    fit_mean : bool
+        Whether the mean is part of the model.
+    prior : PcaPrior or None
+        None is vague in the data's own units.
+    init : {"spectral", "random"}
+        The shared start.
+    {shared parameters}
+
+    Attributes
+    ----------
+    components_ : (n_components, n_features) posterior mean loadings, strongest first.
+    mean_ : (n_features,) posterior mean of the location.
+    n_components_ : int
+    noise_variance_ : float, posterior mean; ``noise_precision_`` that of its inverse.
+    explained_variance_ : (n_components,) model variance along each component, noise included, as PCA's;
+        a component that is switched off shows the noise alone.
+    {shared attributes}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmfvi import BayesianPCA, Network
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 8)) + 0.1 * rng.normal(size=(200, 8))
+    >>> pca = BayesianPCA(3, network=Network.ring(4), random_state=0).fit(X)
+    >>> pca.converged_
+    True
+    """
+
+    _kept = ("_log_volume",)
+    _units: Units
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        covariance_type: Literal["full", "diag"] = "full",
+        noise: Literal["shared", "per_node"] = "shared",
+        shares: Literal["exact", "replicated"] = "exact",
+        fit_mean: bool = True,
+        prior: PcaPrior | None = None,
+        init: Literal["spectral", "random"] = "spectral",
+        network: Network | Federation | None = None,
+        tol: float = 1e-6,
+        max_iter: int = 5000,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
+        )
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.noise = noise
+        self.shares = shares
+        self.fit_mean = fit_mean
+        self.prior = prior
+        self.init = init
+
+    def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
+        """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node.
+
+        ``observer(record, inference)`` is called after every round; ``inference.posteriors`` are the nodes'
+        posteriors so far, and returning True ends the run.
+        """
+        session = self._open()
+        shards = self._factor_shards(X, session)
+        self._check_parameters(shards[0].shape[1], session)
+        units = session.agree(partial(agree_on_scale, with_mean=self.fit_mean), shards)[0]
+        self._units, self._log_volume = units, units.log_volume
+        model = self._make_model(units.complete)
+        if session.rule.name == MOMENTS:
+            share = 1.0 if self.shares == "replicated" else 1.0 / session.network.n_nodes
+            known = {f.name: getattr(model, f.name) for f in fields(model)} | {"expansion": False}
+            model = FactorisedPcaModel(**known, prior_share=share)
+        return self._fit(
+            session,
+            model,
+            self._prepared(shards, units),
+            log_volume=self._log_volume,
+            replicated=self.shares == "replicated",
+            observer=observer,
+        )
+
+    def partial_fit(self, X: Any, y: Any = None, *, forgetting: float = 1.0) -> Self:
+        """Learn from one more batch; the posterior so far is its prior (streaming variational Bayes).
+
+        X as for ``fit``, or a list in which some nodes have no rows in this batch. ``forgetting`` in
+        (0, 1] tempers what earlier batches said. The first batch is fitted as by ``fit``. The local variables of
+        earlier batches are not visited again.
+        """
+        if not isinstance(forgetting, Real) or not 0 < forgetting <= 1:
+            raise ValueError(f"forgetting must lie in (0, 1], received {forgetting!r}")
+        if not hasattr(self, "_node_beliefs"):
+            return self.fit(X)
+        session = self._open()
+        if session.rule.name == MOMENTS:
+            raise ValueError(
+                "partial_fit needs statistics that can be carried over: "
+                "use consensus='bregman-admm' instead of 'moments-admm'"
+            )
+        shards = self._row_shards(X, session, reset=False)
+        if len(self._node_beliefs) != len(shards):
+            raise ValueError(
+                f"the model so far has {len(self._node_beliefs)} nodes, now there are {len(shards)}: "
+                "fit anew to change the network"
+            )
+        missing, observed = session.agree(_count_entries, shards)[0]
+        model, beliefs = self._model, self._node_beliefs
+        if model.layout.shared_rows and missing > 0.5:
+            model, beliefs = widen(model, beliefs)
+        # replicated shares average statistics instead of adding them up: so with what is carried
+        parts = 1 if self.shares == "replicated" else session.network.n_nodes
+        added = replace(model.units, n_observed=observed).log_volume
+        self._log_volume = float(forgetting) * self._log_volume + added
+        return self._fit(
+            session,
+            model,
+            self._prepared(shards, model.units),
+            start=list(beliefs),
+            carried=[share_of(model, belief, parts, float(forgetting)) for belief in beliefs],
+            log_volume=self._log_volume,
+            replicated=self.shares == "replicated",
+        )
+
+    # -- helpers --------------------------------------------------------------------------
+
+    def _prepared(self, shards: list[FloatArray], units: Units) -> list[Any]:
+        return [make_shard(units.apply(data), self.fit_mean) for data in shards]
+
+    def _make_model(self, shared_rows: bool) -> BayesianPcaModel:
+        prior, m, units = self.prior, int(self.n_components), self._units
+        return BayesianPcaModel(
+            Layout(len(units.shift), m + int(self.fit_mean), shared_rows),
+            m,
+            self.covariance_type,
+            self.noise,
+            # a vague prior is vague in the data's own units; one that is given is in given units
+            PcaPrior() if prior is None else prior.rescaled(units.scale, units.shift),
+            init=self.init,
+            data_units=units,
+        )
+
+    def _rebuild(self) -> None:
+        self._model = self._make_model(shared_rows=self._node_beliefs[0].precision.ndim == 2)
+        self.node_posteriors_ = self._model.posteriors(self._node_beliefs)
+
+    def _check_parameters(self, n_features: int, session: Session) -> None:
+        if session.pooled and self.noise == "per_node":
+            raise ValueError("noise='per_node' needs nodes, received network=None: pass a network")
+        check_choice("covariance_type", self.covariance_type, ["full", "diag"])
+        check_choice("noise", self.noise, ["shared", "per_node"])
+        check_choice("shares", self.shares, ["exact", "replicated"])
+        check_choice("init", self.init, ["spectral", "random"])
+        if session.rule.name == MOMENTS and self.covariance_type != "diag":
+            raise ValueError(
+                "consensus='moments-admm' works on scalar Gaussians: set covariance_type='diag' "
+                f"(received {self.covariance_type!r})"
+            )
+        self._check_prior(n_features)
+
+    def _check_prior(self, n_features: int) -> None:
+        if self.prior is None:
+            return
+        if not isinstance(self.prior, PcaPrior):
+            raise TypeError(
+                f"prior must be dmfvi.PcaPrior or None, received {type(self.prior).__name__}"
+            )
+        if self.prior.component_location is not None and self.covariance_type == "diag":
+            raise ValueError(
+                "prior.component_location needs covariance_type='full', received 'diag': "
+                "a factorised posterior cannot follow prior means in any practical number of rounds"
+            )
+        expected = {
+            "component_location": (n_features, self.n_components),
+            "mean_location": (n_features,),
+        }
+        for name, shape in expected.items():
+            value = getattr(self.prior, name)
+            if value is not None and np.shape(value) != shape:
+                raise ValueError(
+                    f"prior.{name} must have shape {shape}, received {np.shape(value)}"
+                )
+
+
+def _count_entries(data: FloatArray) -> Coroutine:
+    """Missing and observed entries at all nodes."""
+    total = yield np.array([float(np.isnan(data).sum()), float(np.isfinite(data).sum())])
+    return float(total[0]), float(np.round(total[1]))

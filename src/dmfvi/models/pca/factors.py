@@ -1,0 +1,106 @@
+"""What all estimators of the PCA family share: transform, impute, score and sample from a posterior."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import norm
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dmfvi.estimator import NetworkEstimator, generator_of
+from dmfvi.inference.session import Session
+from dmfvi.linalg import FloatArray
+from dmfvi.models.pca.posterior import PcaPosterior
+from dmfvi.validation import check_n_components, check_observed, check_whole
+
+
+class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkEstimator):
+    """Transform, impute, score and sample from ``posterior_``; subclasses fit it."""
+
+    n_components: int
+    posterior_: PcaPosterior
+
+    def transform(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Posterior mean of z for each row, NaN allowed; with ``return_std`` also its standard deviations."""
+        data = self._checked_rows(X)
+        mean, covariance = self.posterior_.latent(data)
+        if not return_std:
+            return mean
+        return mean, np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
+
+    def inverse_transform(self, Z: ArrayLike) -> FloatArray:
+        """Rows of data for latent rows Z (n, n_components)."""
+        check_is_fitted(self)
+        latent = np.asarray(Z, dtype=np.float64)
+        if latent.ndim != 2 or latent.shape[1] != len(self.components_):
+            raise ValueError(
+                f"expected latent rows of {len(self.components_)} components, "
+                f"received shape {latent.shape}"
+            )
+        return np.asarray(latent @ self.components_ + self.mean_)
+
+    def impute(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """X with missing entries replaced by their predictive means.
+
+        With ``return_std`` also the predictive standard deviations, zero where X is observed.
+        """
+        data = self._checked_rows(X)
+        mean, variance = self.posterior_.predict(data)
+        missing = np.isnan(data)
+        filled = np.where(missing, mean, data)
+        return (filled, np.where(missing, np.sqrt(variance), 0.0)) if return_std else filled
+
+    def impute_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper ends of central predictive intervals; equal to X where it is observed."""
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie in (0, 1), received {level!r}")
+        filled, std = self.impute(X, return_std=True)
+        width = norm.ppf(0.5 + 0.5 * level) * std
+        return filled - width, filled + width
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> FloatArray:
+        """New rows from the posterior predictive distribution."""
+        check_is_fitted(self)
+        check_whole("n_samples", n_samples, 1)
+        return self.posterior_.sample(n_samples, generator_of(random_state))
+
+    def score_samples(self, X: ArrayLike) -> FloatArray:
+        """Log-density of the observed part of each row at the posterior mean of the parameters.
+
+        What is uncertain of the loadings widens the noise of each feature.
+        """
+        data = self._checked_rows(X)
+        return self.posterior_.log_likelihood(data)
+
+    def score(self, X: ArrayLike, y: Any = None) -> float:
+        """Mean log-density of the rows."""
+        return float(self.score_samples(X).mean())
+
+    # -- for subclasses -----------------------------------------------------------------------
+
+    def _factor_shards(self, X: Any, session: Session) -> list[FloatArray]:
+        """Checked rows of the nodes of this process, for a first fit."""
+        shards = self._row_shards(X, session, least=2)
+        check_n_components(self.n_components, shards[0].shape[1])
+        if session.whole:
+            check_observed(shards, getattr(self, "feature_names_in_", None))
+        return shards
+
+    def _take(self, node: int) -> None:
+        posterior = self.posterior_
+        self.components_ = posterior.loadings.T.copy()
+        self.mean_ = posterior.location.copy()
+        self.n_components_ = len(self.components_)
+        self.noise_precision_ = posterior.noise_precision
+        self.noise_variance_ = posterior.noise_variance
+        strength = (posterior.loadings**2).sum(0)
+        self.explained_variance_ = strength + 1.0 / posterior.noise_precision
+        self._n_features_out = len(self.components_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags

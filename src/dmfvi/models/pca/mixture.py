@@ -1,0 +1,206 @@
+"""MixtureOfPCA: decentralized mixtures of Bayesian PCAs with missing data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import logsumexp
+from sklearn.base import DensityMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dmfvi.estimator import NetworkEstimator, generator_of
+from dmfvi.families.base import FloatArray
+from dmfvi.inference.federation import Federation
+from dmfvi.inference.session import InferenceObserver
+from dmfvi.inference.starts import FeatureUnits, agree_on_units
+from dmfvi.models.pca.belief import PcaPrior
+from dmfvi.models.pca.mixture_model import (
+    MixtureOfPcaModel,
+    MixtureRows,
+)
+from dmfvi.models.pca.model import BayesianPcaModel
+from dmfvi.models.pca.start import Units
+from dmfvi.models.pca.statistics import Layout
+from dmfvi.network import Network
+from dmfvi.validation import check_n_components, check_positive, check_whole
+
+
+class MixtureOfPCA(DensityMixin, NetworkEstimator):
+    """Clusters that each have their own low-dimensional linear structure, pooled or over a network.
+
+    Parameters
+    ----------
+    n_clusters : int
+        At most so many; what the data do not support is left with no weight. Missing entries are NaN.
+    n_components : int
+        Latent dimensions of each cluster; unused ones are switched off (ARD).
+    weight_concentration_prior : float or None
+        Of the symmetric Dirichlet; None is 1 / n_clusters.
+    prior : PcaPrior or None
+        Of every cluster; None is vague in the data's own units.
+    n_init : int
+        Starts; the highest agreed bound wins.
+    {shared parameters}
+
+    Attributes
+    ----------
+    weights_ (K,), means_ (K, D), components_ (K, n_components, D), noise_variance_ (K,),
+    noise_precision_ (K,) : posterior means.
+    {shared attributes}
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 2,
+        n_components: int = 1,
+        *,
+        weight_concentration_prior: float | None = None,
+        prior: PcaPrior | None = None,
+        n_init: int = 1,
+        network: Network | Federation | None = None,
+        tol: float = 1e-6,
+        max_iter: int = 5000,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
+        )
+        self.n_clusters = n_clusters
+        self.n_components = n_components
+        self.weight_concentration_prior = weight_concentration_prior
+        self.prior = prior
+        self.n_init = n_init
+
+    def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
+        """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node."""
+        session = self._open()
+        shards = self._row_shards(X, session)
+        self._check_settings(shards[0].shape[1])
+        units: FeatureUnits = session.agree(agree_on_units, shards)[0]
+        if self.n_clusters > units.n_samples:
+            raise ValueError(
+                f"n_clusters={self.n_clusters} is larger than n_samples={int(units.n_samples)}: "
+                f"choose at most {int(units.n_samples)}"
+            )
+        variance = float(np.mean(units.scale**2 * np.diag(units.covariance)))
+        scale = float(np.sqrt(variance)) if variance > 0 else 1.0
+        n_observed = float(units.n_observed.sum())
+        self._units = Units(units.shift, scale, units.complete, n_observed)
+        spread = units.covariance * np.outer(units.scale, units.scale) / scale**2
+        return self._fit(
+            session,
+            self._make_model(spread),
+            [MixtureRows.of(self._units.apply(x)) for x in shards],
+            n_init=self.n_init,
+            log_volume=self._units.log_volume,
+            observer=observer,
+        )
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Probability of each cluster for each row (n, K), from what is observed of it."""
+        data = self._checked_rows(X)
+        rows = MixtureRows.of(self._units.apply(data))
+        return self._model.responsibilities(rows, self._belief)[1]
+
+    def predict(self, X: Any) -> FloatArray:
+        """The most probable cluster of each row."""
+        return np.asarray(self.predict_proba(X).argmax(1))
+
+    def fit_predict(self, X: Any, y: Any = None) -> FloatArray:
+        """Fit, then the most probable cluster of each row."""
+        return self.fit(X).predict(X)
+
+    def score_samples(self, X: Any) -> FloatArray:
+        """Log density of the observed part of each row; uncertain loadings widen the noise."""
+        data = self._checked_rows(X)
+        logs = np.column_stack([c.log_likelihood(data) for c in self.posterior_.clusters])
+        return np.asarray(logsumexp(logs + np.log(self.weights_), axis=1))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log density of the rows."""
+        return float(self.score_samples(X).mean())
+
+    def impute(self, X: Any, return_std: bool = False) -> Any:
+        """X with missing entries replaced by their predictive means; optionally their deviations too."""
+        data = self._checked_rows(X)
+        share = self.predict_proba(data)
+        first, second = np.zeros_like(data), np.zeros_like(data)
+        for k, cluster in enumerate(self.posterior_.clusters):
+            mean, variance = cluster.predict(data)
+            first += share[:, k, None] * mean
+            second += share[:, k, None] * (variance + mean**2)
+        missing = np.isnan(data)
+        filled = np.where(missing, first, data)
+        std = np.where(missing, np.sqrt(np.maximum(second - first**2, 0.0)), 0.0)
+        return (filled, std) if return_std else filled
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[FloatArray, Any]:
+        """New rows and their clusters from the posterior predictive distribution."""
+        check_is_fitted(self)
+        check_whole("n_samples", n_samples, 1)
+        rng = generator_of(random_state)
+        labels = rng.choice(len(self.weights_), size=n_samples, p=self.weights_)
+        rows = np.empty((n_samples, self.means_.shape[1]))
+        for k, cluster in enumerate(self.posterior_.clusters):
+            chosen = np.flatnonzero(labels == k)
+            if len(chosen):
+                rows[chosen] = cluster.sample(len(chosen), rng)
+        return rows, labels
+
+    # -- helpers --------------------------------------------------------------------------
+
+    def _check_settings(self, n_features: int) -> None:
+        check_whole("n_clusters", self.n_clusters, 1)
+        check_n_components(self.n_components, n_features)
+        check_whole("n_init", self.n_init, 1)
+        if self.weight_concentration_prior is not None:
+            check_positive("weight_concentration_prior", self.weight_concentration_prior)
+        if self.prior is not None and not isinstance(self.prior, PcaPrior):
+            raise TypeError(
+                f"prior must be dmfvi.PcaPrior or None, received {type(self.prior).__name__}"
+            )
+        if self.prior is not None and self.prior.component_location is not None:
+            raise ValueError("prior.component_location is for BayesianPCA: clusters have none")
+
+    def _make_model(self, start_covariance: FloatArray) -> MixtureOfPcaModel:
+        units, m = self._units, int(self.n_components)
+        prior = PcaPrior() if self.prior is None else self.prior.rescaled(units.scale, units.shift)
+        layout = Layout(len(units.shift), m + 1, units.complete)
+        component = BayesianPcaModel(layout, m, prior=prior, data_units=units)
+        weight = self.weight_concentration_prior
+        return MixtureOfPcaModel(
+            int(self.n_clusters),
+            component,
+            1.0 / self.n_clusters if weight is None else float(weight),
+            start_covariance,
+        )
+
+    def _saved(self) -> dict[str, Any]:
+        """Without the statistics that beliefs were made from: only a fit needs them."""
+        content = super()._saved()
+        content["node_beliefs"] = [
+            replace(q, components=tuple(replace(b, total=None) for b in q.components))
+            for q in self._node_beliefs
+        ]
+        return content
+
+    def _rebuild(self) -> None:
+        self._model = self._make_model(np.eye(len(self._units.shift)))  # no start is made
+        self.node_posteriors_ = self._model.posteriors(self._node_beliefs)
+
+    def _take(self, node: int) -> None:
+        concentration = self.posterior_.weights.parameters()["concentration"]
+        self.weights_ = concentration / concentration.sum()
+        clusters = self.posterior_.clusters
+        self.means_ = np.stack([c.location for c in clusters])
+        self.components_ = np.stack([c.loadings.T for c in clusters])
+        self.noise_precision_ = np.array([c.noise_precision for c in clusters])
+        self.noise_variance_ = np.array([c.noise_variance for c in clusters])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags

@@ -1,0 +1,143 @@
+"""PPCA: maximum-likelihood probabilistic PCA, pooled (EM) or distributed (D-PPCA)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+
+from dmfvi.consensus import ParameterADMM
+from dmfvi.engines.base import RoundRecord, Run
+from dmfvi.inference.federation import Federation
+from dmfvi.inference.model import Coroutine
+from dmfvi.inference.session import Inference, InferenceObserver, Session, warn_unless_converged
+from dmfvi.linalg import FloatArray
+from dmfvi.models.pca.factors import FactorEstimator
+from dmfvi.models.pca.ppca_model import DistributedPpcaModel, PpcaModel
+from dmfvi.models.pca.shard import make_shard
+from dmfvi.models.pca.start import agree_on_scale
+from dmfvi.network import Network
+
+#: rounds after which nodes look again whether the penalty still fits the noise they have found
+STAGE_ROUNDS = 50
+#: the noise precision may move by this factor before a new stage is begun
+STAGE_FACTOR = 2.0
+
+
+class PPCA(FactorEstimator):
+    """Probabilistic PCA by maximum likelihood, with missing data.
+
+    ``network=None`` is EM on all data (Tipping & Bishop 1999); with a network it is D-PPCA (Yoon & Pavlovic
+    2012): ADMM on loadings, mean and noise precision, one E-step a round. Kept as the baseline that
+    ``BayesianPCA`` is compared with: it gives no uncertainty of the loadings, and it is slow: with missing entries
+    the likelihood is so flat that pooled and distributed loadings may differ in the third digit at ``tol=1e-5``.
+    ``Federation(network, consensus="bregman-admm")`` runs EM on agreed sums instead, which is the pooled fit.
+
+    D-PPCA's penalty is a setting of its rule, ``dmfvi.consensus.make("parameter-admm", network, penalty=...)``: a
+    number is one eta for all parameters in the units of the data, as published; "auto" weighs each parameter by the
+    curvature of a node's likelihood, a N/V for loadings and mean and n_obs/(2 V a^2) for the noise precision a, and
+    begins anew with agreed averages whenever a has moved by a factor of two: the fixed points are the same, the rounds
+    are many times fewer.
+
+    Parameters
+    ----------
+    n_components : int
+        Number of latent dimensions.
+    fit_mean : bool
+        Whether the mean is part of the model.
+    {shared parameters}
+
+    Attributes
+    ----------
+    components_ : (n_components, n_features) loadings, strongest first.
+    mean_ : (n_features,) location.
+    n_components_ : int
+    noise_variance_ : float; ``noise_precision_`` is its inverse.
+    explained_variance_ : (n_components,) model variance along each component, noise included.
+    {shared attributes}
+    """
+
+    _consensus = ParameterADMM.name
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        fit_mean: bool = True,
+        network: Network | Federation | None = None,
+        tol: float = 1e-5,
+        max_iter: int = 5000,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
+        )
+        self.n_components = n_components
+        self.fit_mean = fit_mean
+
+    def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
+        """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node."""
+        session = self._open()
+        shards = self._factor_shards(X, session)
+        units = session.agree(partial(agree_on_scale, with_mean=self.fit_mean), shards)[0]
+        prepared = [make_shard(units.apply(x), self.fit_mean) for x in shards]
+        self._units = units
+        model = self._make_model()
+        if not isinstance(session.rule, ParameterADMM):
+            volume = units.log_volume
+            return self._fit(session, model, prepared, log_volume=volume, observer=observer)
+        self._model = DistributedPpcaModel(
+            model.n_features, model.n_latent, model.width, units, session.network.n_nodes
+        )
+        made = self._stages(session, prepared, observer)
+        self._keep(made)
+        warn_unless_converged(made.run, self.tol, stacklevel=2)
+        return self
+
+    def _make_model(self) -> PpcaModel:
+        d, m = len(self._units.shift), int(self.n_components)
+        return PpcaModel(d, m, m + int(self.fit_mean), self._units)
+
+    def _rebuild(self) -> None:
+        self._model = self._make_model()
+        self.node_posteriors_ = self._model.posteriors(self._node_beliefs)
+
+    def _stages(
+        self, session: Session, shards: list[Any], observer: InferenceObserver | None
+    ) -> Inference:
+        """Stages until the penalty fits the noise that was found, then to the end."""
+        start = session.start(self._model, shards, session.seed(self.random_state))[0]
+        history: list[RoundRecord] = []
+        staged = getattr(session.rule, "given", None) == "auto"
+        while True:
+            left = int(self.max_iter) - len(history)
+            made = session.fit(
+                self._model,
+                shards,
+                start=start,
+                # each node weighs its own statistics by its own precision: nothing is summed
+                replicated=True,
+                tol=self.tol,
+                max_iter=min(left, STAGE_ROUNDS) if staged else left,
+                verbose=self.verbose,
+                observer=observer,
+            )
+            history += [replace(r, round=r.round + len(history)) for r in made.run.history]
+            ended = observer is not None and made.n_rounds < min(left, STAGE_ROUNDS)
+            if made.converged or ended or len(history) >= self.max_iter:
+                run = Run(made.run.beliefs, history, made.run.converged)
+                return replace(made, run=run)
+            averages = session.agree(_average, [b.pack() for b in made.beliefs])[0]
+            found = self._model.unpack(averages)
+            ratio = found.noise_precision / start.noise_precision
+            staged = not 1 / STAGE_FACTOR < ratio < STAGE_FACTOR
+            start = found
+
+
+def _average(vector: FloatArray) -> Coroutine:
+    """The mean over the nodes."""
+    total = yield np.append(vector, 1.0)
+    return total[:-1] / total[-1]

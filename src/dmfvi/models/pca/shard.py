@@ -1,0 +1,179 @@
+"""One node's data for Bayesian PCA, and the local step on it.
+
+The E-step (docs/mathematics.md):
+
+    q(z_n) = N(m_n, C_n),  C_n^-1 = I + tau sum_{d in O_n} E[w_d w_d']
+    m_n = C_n tau sum_{d in O_n} (x_nd E[w_d] - E[w_d mu_d])
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric, upper_triangle
+from dmfvi.linalg import inverse
+from dmfvi.models.pca.kernels import LatentPosteriors, latent_posteriors
+from dmfvi.models.pca.start import spread_of
+from dmfvi.models.pca.statistics import PcaStatistics
+
+#: compress a complete shard once it has this many times more samples than features
+COMPRESS_RATIO = 2
+#: beyond this many features the triangular factor costs more than it saves
+COMPRESS_MAX_FEATURES = 2000
+
+
+class Weights(NamedTuple):
+    """Moments of q(W~) and q(tau) that the local step needs."""
+
+    mean: FloatArray  # (D, K)
+    covariance: FloatArray  # (K, K) shared by all features, or (D, K, K)
+    noise_precision: float  # E[tau]
+    n_latent: int  # M; K - M is 1 with a mean and 0 without
+
+
+class LocalMoments(NamedTuple):
+    """Plain sums over a shard's samples, before they are weighted by tau."""
+
+    rows: FloatArray  # (K, K) or (D, K, K): sum E[z~ z~'] over the observers
+    linear: FloatArray  # (D, K)
+    latent: FloatArray  # (K, K)
+    n_observed: int
+    n_samples: int
+    residual: float  # E|x - W~ z~|^2 over observed entries
+    latent_kl: float  # KL(q(Z) || p(Z))
+
+    def weighted(self, noise_precision: float, bound: float) -> PcaStatistics:
+        """The statistics in natural coordinates."""
+        return PcaStatistics(
+            noise_precision * self.rows,
+            noise_precision * self.linear,
+            self.latent,
+            0.5 * self.n_observed,
+            0.5 * self.residual,
+            float(self.n_samples),
+            bound,
+        )
+
+
+@dataclass(frozen=True)
+class CompleteShard:
+    """Samples without missing entries, all in matrix products with one shared precision.
+
+    Only second moments of (x, 1) matter, so a tall shard is kept as the triangular factor of a
+    QR decomposition: at most D + 1 rows instead of n, exact, and without squaring its condition.
+    """
+
+    rows: FloatArray  # (r, D)
+    ones: FloatArray  # (r,): what is left of the column of ones
+    n_samples: int
+
+    @classmethod
+    def of(cls, data: FloatArray, with_mean: bool) -> CompleteShard:
+        """Compress where it pays."""
+        n, d = data.shape
+        ones = np.ones(n)
+        if n <= COMPRESS_RATIO * (d + 1) or d > COMPRESS_MAX_FEATURES:
+            return cls(data, ones, n)
+        wide = np.column_stack([data, ones]) if with_mean else data
+        factor = np.asarray(np.linalg.qr(wide, mode="r"), dtype=np.float64)
+        if with_mean:
+            return cls(np.ascontiguousarray(factor[:, :d]), factor[:, d].copy(), n)
+        return cls(factor, np.zeros(len(factor)), n)
+
+    def spread(self, basis: FloatArray) -> FloatArray:
+        """Sums for a spectral start; the triangular factor has the second moments of the rows."""
+        n_observed = float(self.n_samples * self.rows.shape[1])
+        return spread_of(self.rows, n_observed, float(self.n_samples), basis)
+
+    def moments(self, w: Weights) -> LocalMoments:
+        """Expected sums under the new q(Z)."""
+        m, n, d = w.n_latent, self.n_samples, self.rows.shape[1]
+        loadings = w.mean[:, :m]
+        second = w.mean.T @ w.mean + (
+            d * w.covariance if w.covariance.ndim == 2 else w.covariance.sum(0)
+        )
+        precision = np.eye(m) + w.noise_precision * second[:m, :m]
+        factor = np.linalg.cholesky(precision)
+        covariance = inverse(precision)
+        score = self.rows @ loadings
+        if w.mean.shape[1] > m:
+            score = score - np.outer(self.ones, second[:m, m])
+        z = score @ (w.noise_precision * covariance)
+        extended = np.column_stack([z, self.ones]) if w.mean.shape[1] > m else z
+        latent = extended.T @ extended
+        latent[:m, :m] += n * covariance
+        spread = (
+            d * np.sum(w.covariance * latent)
+            if w.covariance.ndim == 2
+            else np.sum(w.covariance.sum(0) * latent)
+        )
+        gap = self.rows - extended @ w.mean.T
+        residual = np.vdot(gap, gap) + n * np.sum((loadings.T @ loadings) * covariance) + spread
+        kl = 0.5 * (np.trace(latent[:m, :m]) - n * m) + n * np.log(np.diag(factor)).sum()
+        linear = self.rows.T @ extended
+        return LocalMoments(latent, linear, latent, n * d, n, float(residual), float(kl))
+
+
+@dataclass(frozen=True)
+class MaskedShard:
+    """Samples with missing entries: one precision per sample, accumulated by matrix products."""
+
+    filled: FloatArray  # (n, D), zero where missing
+    mask: FloatArray  # (n, D), one where observed
+    n_observed: int
+
+    @classmethod
+    def of(cls, data: FloatArray) -> MaskedShard:
+        """From data with NaN for missing entries."""
+        mask = np.isfinite(data)
+        return cls(np.where(mask, data, 0.0), mask.astype(np.float64), int(mask.sum()))
+
+    def spread(self, basis: FloatArray) -> FloatArray:
+        """Sums for a spectral start."""
+        return spread_of(self.filled, float(self.n_observed), float(len(self.filled)), basis)
+
+    def posterior(self, w: Weights) -> LatentPosteriors:
+        """q(z_n) for every sample, covariances packed."""
+        m = w.n_latent
+        second = w.mean[:, :, None] * w.mean[:, None, :] + w.covariance
+        score = self.filled @ w.mean[:, :m]
+        if w.mean.shape[1] > m:
+            score -= self.mask @ second[:, :m, m]
+        packed = self.mask @ pack_symmetric(second[:, :m, :m])
+        return latent_posteriors(packed, score, w.noise_precision)
+
+    def moments(self, w: Weights) -> LocalMoments:
+        """Expected sums under the new q(Z)."""
+        m, width = w.n_latent, w.mean.shape[1]
+        n = len(self.filled)
+        q = self.posterior(w)
+        extended = np.column_stack([q.mean, np.ones(n)]) if width > m else q.mean
+        first, second = upper_triangle(width)
+        outer = extended[:, first] * extended[:, second]
+        spread_rows = np.zeros((len(w.mean), width, width))
+        spread_rows[:, :m, :m] = unpack_symmetric(self.mask.T @ q.covariance)
+        rows = spread_rows + unpack_symmetric(self.mask.T @ outer)
+        gap = self.filled - self.mask * (extended @ w.mean.T)
+        residual = (
+            np.vdot(gap, gap)
+            + np.vdot(w.mean[:, :, None] * w.mean[:, None, :], spread_rows)
+            + np.sum(w.covariance * rows)
+        )
+        latent = unpack_symmetric(outer.sum(0))
+        latent[:m, :m] += unpack_symmetric(q.covariance.sum(0))
+        kl = 0.5 * (np.trace(latent[:m, :m]) - n * m + q.log_precision.sum())
+        linear = self.filled.T @ extended
+        return LocalMoments(rows, linear, latent, self.n_observed, n, float(residual), float(kl))
+
+
+Shard = CompleteShard | MaskedShard
+
+
+def make_shard(data: FloatArray, with_mean: bool) -> Shard:
+    """The right kind of shard for standardised data with NaN for missing entries."""
+    if np.isnan(data).any():
+        return MaskedShard.of(data)
+    return CompleteShard.of(data, with_mean)

@@ -1,0 +1,138 @@
+"""Units and a shared start for Bayesian PCA, from agreed sums only.
+
+Two small sums give the units (counts and means; squares). Two more, X'XO for a shared seeded random O and X'XQ for the
+orthonormal basis Q that the former gives, are subspace iterations; the last one is read as a Nystrom approximation of
+the covariance (Halko, Martinsson & Tropp 2011) and yields the loadings and the noise level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dmfvi.inference.model import Broadcast, Coroutine, Sum
+from dmfvi.linalg import FloatArray
+from dmfvi.tags import stored_as
+
+#: columns of the random test matrix beyond the components wanted
+OVERSAMPLING = 5
+#: noise variance is at least this part of the average variance at the start
+NOISE_FLOOR = 1e-6
+#: accuracy of the sum that only improves the start
+BASIS_ACCURACY = 1e-3
+#: sweeps from a random start before hyper-parameters are learned; fewer from a spectral one, in
+#: proportion to what is missing, since entries that are not there weaken its columns
+WARM_UP_SWEEPS = 15
+
+
+@stored_as("pca-units")
+@dataclass(frozen=True)
+class Units:
+    """x' = (x - shift) / scale, the same at all nodes."""
+
+    shift: FloatArray
+    scale: float = 1.0
+    complete: bool = True
+    n_observed: float = 0.0  # entries at all nodes
+
+    @property
+    def log_volume(self) -> float:
+        """What a log density of the data has over that of standardised data."""
+        return -self.n_observed * float(np.log(self.scale))
+
+    def apply(self, data: FloatArray) -> FloatArray:
+        """Standardise."""
+        return (data - self.shift) / self.scale
+
+
+def agree_on_scale(data: FloatArray, with_mean: bool) -> Coroutine:
+    """The mean of each feature (zero without a mean) and one scale for all: two sums. Returns ``Units``."""
+    seen = np.isfinite(data)
+    d = data.shape[1]
+    total = yield np.concatenate([[len(data)], np.where(seen, data, 0.0).sum(0), seen.sum(0)])
+    counts = np.round(total[1 + d :])
+    unseen = np.flatnonzero(counts < 0.5)
+    if len(unseen):  # where each process has one node, only the sum knows
+        raise ValueError(f"nobody has observed feature {unseen[0]}: drop it at every node")
+    shift = total[1 : 1 + d] / counts if with_mean else np.zeros(d)
+    n_observed = float(counts.sum())
+    squares = (yield np.array([np.sum(np.where(seen, data - shift, 0.0) ** 2)]))[0]
+    scale = float(np.sqrt(squares / n_observed)) if squares > 0 else 1.0  # constant data: any unit
+    agreed = yield Broadcast(np.append(shift, scale))
+    complete = bool((counts == round(float(total[0]))).all())
+    return Units(agreed[:-1], float(agreed[-1]), complete, n_observed)
+
+
+@dataclass(frozen=True)
+class SpectralStart:
+    """Loadings (D, M), noise precision, and the part of the entries that is missing."""
+
+    loadings: FloatArray
+    noise_precision: float
+    missing: float
+
+    @property
+    def warm_up(self) -> int:
+        """Sweeps before hyper-parameters are learned."""
+        return round(WARM_UP_SWEEPS * self.missing)
+
+
+#: [sum of squares, number of observations, number of rows, X'(X basis)] of one shard, zero where missing
+Spread = Callable[[FloatArray], FloatArray]
+
+
+def spread_of(
+    filled: FloatArray, n_observed: float, n_rows: float, basis: FloatArray
+) -> FloatArray:
+    """``Spread`` of rows that are zero where missing."""
+    product = filled.T @ (filled @ basis)
+    return np.concatenate([[np.vdot(filled, filled), n_observed, n_rows], product.ravel()])
+
+
+def agree_on_loadings(
+    spread: Spread, n_features: int, n_latent: int, rng: np.random.Generator
+) -> Coroutine:
+    """A start from the agreed covariance of standardised rows. Returns ``SpectralStart``."""
+    basis = random_basis(n_features, n_latent, rng)
+    first = yield spread(basis)
+    basis = read_basis(first, basis)
+    second = yield Sum(spread(basis), BASIS_ACCURACY)
+    # sizes come from the accurate sum, loadings from the refined basis
+    made = read_start(np.concatenate([first[:3], second[3:]]), basis, n_latent)
+    head = [made.noise_precision, made.missing]
+    agreed = yield Broadcast(np.concatenate([head, made.loadings.ravel()]))
+    loadings = agreed[2:].reshape(n_features, n_latent)
+    return SpectralStart(loadings, float(agreed[0]), float(agreed[1]))
+
+
+def random_basis(n_features: int, n_latent: int, rng: np.random.Generator) -> FloatArray:
+    """The shared random test matrix."""
+    width = min(n_features, n_latent + OVERSAMPLING)
+    return np.linalg.qr(rng.standard_normal((n_features, width)))[0]
+
+
+def read_basis(total: FloatArray, basis: FloatArray) -> FloatArray:
+    """Orthonormal basis of X'X basis; signs fixed, so that nodes that nearly agree nearly agree here."""
+    q, r = np.linalg.qr(total[3:].reshape(basis.shape))
+    return q * np.where(np.diag(r) < 0, -1.0, 1.0)
+
+
+def read_start(total: FloatArray, basis: FloatArray, n_latent: int) -> SpectralStart:
+    """Loadings and noise from a Nystrom approximation C ~ Y (O'Y)^-1 Y' of the covariance."""
+    squares, n_observed, n_rows = (float(v) for v in total[:3])
+    d = len(basis)
+    variance = squares / n_observed if squares > 0 else 1.0
+    product = total[3:].reshape(basis.shape) / n_rows
+    core = basis.T @ product
+    nugget = 1e-12 * np.trace(core) / len(core) + np.finfo(float).tiny
+    factor = np.linalg.cholesky(0.5 * (core + core.T) + nugget * np.eye(len(core)))
+    left, values, _ = np.linalg.svd(np.linalg.solve(factor, product.T).T, full_matrices=False)
+    strengths = values[:n_latent] ** 2
+    noise = (variance * n_observed / n_rows - strengths.sum()) / max(d - n_latent, 1)
+    noise = max(noise, NOISE_FLOOR * variance)
+    columns = left[:, :n_latent] * np.sqrt(np.maximum(strengths - noise, NOISE_FLOOR * variance))
+    loadings = np.zeros((d, n_latent))
+    loadings[:, : columns.shape[1]] = columns
+    return SpectralStart(loadings, 1.0 / noise, max(0.0, 1.0 - n_observed / (n_rows * d)))

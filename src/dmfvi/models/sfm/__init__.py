@@ -1,0 +1,1 @@
+"""Structure from motion: tracks in, structure with uncertainty out."""

@@ -1,0 +1,338 @@
+"""StructureFromMotion: affine structure with uncertainty from tracks that no camera shares."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from scipy.stats import norm
+from sklearn.utils.validation import check_is_fitted
+
+from dmfvi.estimator import NetworkEstimator
+from dmfvi.families import MultivariateNormal
+from dmfvi.inference.collective import Collective
+from dmfvi.inference.federation import Federation
+from dmfvi.inference.model import Broadcast, Coroutine
+from dmfvi.inference.session import InferenceObserver, Session, warn_unless_converged
+from dmfvi.linalg import FloatArray, inverse
+from dmfvi.models.sfm.geometry import (
+    Cameras,
+    project,
+    resect,
+    row_centres,
+    turned_cameras,
+)
+from dmfvi.models.sfm.measurements import (
+    IntArray,
+    check_camera,
+    check_frames,
+    check_same_points,
+    frames_of_points,
+    own_tracks,
+    seen_by_both,
+    split_by_camera,
+)
+from dmfvi.models.sfm.metric import (
+    MIN_SEEN,
+    CameraModel,
+    first_frame_axes,
+    normal_equations,
+    shape_covariance,
+    upgrade,
+)
+from dmfvi.models.sfm.model import AffineModel, Structure
+from dmfvi.models.sfm.ply import write_ply
+from dmfvi.models.sfm.shard import DIMENSIONS, AffineShard
+from dmfvi.network import Network
+from dmfvi.validation import check_choice
+
+
+class StructureFromMotion(NetworkEstimator):
+    """3-D points with covariances from 2-D tracks, pooled or over a network of cameras.
+
+    Each camera keeps its tracks; neighbours exchange statistics of the structure only. The direction of every
+    camera and its place are learned together, so that frames need no common centroid: the centroid of what is seen
+    is another point in every frame. A coordinate that is missing alone (x without y) is used.
+
+    Parameters
+    ----------
+    metric : {"orthographic", "scaled-orthographic"} or None
+        Camera model of the metric upgrade; None leaves the structure affine (right up to a linear map).
+    {shared parameters}
+
+    One node is one camera. Where one node runs in this process (``engine="mpi"``, for example) ``fit`` is given
+    that camera's tracks only, and what is told of frames is told of its own.
+
+    Attributes
+    ----------
+    structure_ : (P, 3) posterior mean; metric: in pixels, axes of the first frame's image and depth.
+    structure_cov_ : (P, 3, 3) posterior covariance of each point, and what the metric upgrade leaves uncertain.
+    cameras_ : (F, 2, 4) rows (m, t) of each frame, x = m . s + t; NaN for frames that see nothing.
+    cameras_cov_ : (F, 2, 4, 4).
+    camera_of_frame_ : (F,) node of each frame.
+    metric_ : bool, whether the upgrade succeeded; ``metric_message_`` says why not.
+    reprojection_error_ : float, root mean squared distance in pixels over all seen points.
+    reprojection_errors_ : (F, P) distances, NaN where a point is not seen.
+    noise_ : float, standard deviation of an image coordinate.
+    node_structures_ : list of (P, 3), the structure as each camera has it.
+    {shared attributes}
+
+    The posterior is a MultivariateNormal of the points, (P,) of them; in the bound offsets are flat with density one
+    a pixel.
+
+    The structure is determined up to a reflection in depth, as from any orthographic views.
+
+    Examples
+    --------
+    >>> from dmfvi import Network, StructureFromMotion
+    >>> from dmfvi.datasets import make_cube
+    >>> model = StructureFromMotion(network=Network.ring(5), random_state=0).fit(make_cube().hidden)
+    >>> model.metric_, model.structure_.shape
+    (True, (8, 3))
+    """
+
+    #: in a file; the tracks stay where they are
+    _kept = (
+        "_cameras",
+        "_shape_cov",
+        "camera_of_frame_",
+        "reprojection_errors_",
+        "metric_",
+        "metric_message_",
+    )
+
+    def __init__(
+        self,
+        *,
+        metric: CameraModel | None = "orthographic",
+        network: Network | Federation | None = None,
+        tol: float = 1e-6,
+        max_iter: int = 5000,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
+        )
+        self.metric = metric
+
+    def fit(
+        self,
+        tracks: Any,
+        y: Any = None,
+        *,
+        cameras: Sequence[int] | None = None,
+        observer: InferenceObserver | None = None,
+    ) -> Self:
+        """Fit to tracks (frames, 2, points) or 2F x P with NaN where a point is not seen.
+
+        One array per camera, or one array whose frames are split evenly and in order over the network, or as
+        ``cameras`` says: the node of each frame.
+        """
+        if self.metric is not None:
+            check_choice("metric", self.metric, ["orthographic", "scaled-orthographic", None])
+        session = self._open()
+        shards, owner = self._checked_tracks(tracks, cameras, session)
+        structures = self._structures(shards, session, observer)
+        poses = [resect(s, x) for s, x in zip(structures, shards, strict=True)]
+        structures, poses = self._upgraded(shards, structures, poses, session.collective)
+        self._keep_structures(shards, owner, structures, poses)
+        return self
+
+    def _checked_tracks(
+        self, tracks: Any, cameras: Sequence[int] | None, session: Session
+    ) -> tuple[list[FloatArray], IntArray]:
+        """One matrix for each camera that runs here, and the camera of each frame."""
+        here, collective = session.here, session.collective
+        if session.whole:
+            shards, owner = split_by_camera(tracks, cameras, session.network)
+        else:
+            shards, owner = own_tracks(tracks, cameras, here[0])
+            width = np.array([float(shards[0].shape[1])])
+            check_same_points([round(v[0]) for v in collective.gather([width])])
+        for camera, shard in zip(here, shards, strict=True):
+            check_camera(camera, shard)
+        counts = [frames_of_points(shard) for shard in shards]
+        check_frames(
+            np.sum(counts, axis=0) if session.whole else np.rint(collective.sum(counts)[0])
+        )
+        return shards, owner
+
+    def reconstruct(self, return_std: bool = False) -> Any:
+        """Image coordinates (2F, P) of every point in every frame; with ``return_std`` their predictive
+        standard deviations."""
+        check_is_fitted(self)
+        mean, variance = project(self._belief, self._cameras)
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    def impute(self, return_std: bool = False) -> Any:
+        """The tracks (2F, P) of the fit with unseen points filled in."""
+        mean, std = self.reconstruct(return_std=True)
+        if not hasattr(self, "_tracks"):
+            raise ValueError(
+                "a saved model does not hold the tracks: reconstruct() gives every point in every frame"
+            )
+        seen = np.isfinite(self._tracks)
+        filled = np.where(seen, self._tracks, mean)
+        return (filled, np.where(seen, 0.0, std)) if return_std else filled
+
+    def impute_interval(self, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Central predictive intervals of the unseen coordinates; equal to the tracks where seen."""
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie in (0, 1), received {level!r}")
+        filled, std = self.impute(return_std=True)
+        width = norm.ppf(0.5 + 0.5 * level) * std
+        return filled - width, filled + width
+
+    def save_ply(self, path: str | Path) -> Path:
+        """Write the structure with its covariances as a PLY file."""
+        check_is_fitted(self)
+        return write_ply(path, self.structure_, self.structure_cov_)
+
+    def save_figure(self, path: str | Path, level: float = 0.9) -> Path:
+        """Draw the structure with its uncertainty ellipsoids."""
+        from dmfvi.report.structure_figure import structure_figure
+
+        check_is_fitted(self)
+        kind = "metric" if self.metric_ else "affine"
+        return structure_figure(path, self.structure_, self.structure_cov_, level, kind)
+
+    # -- steps ------------------------------------------------------------------------------
+
+    def _structures(
+        self, shards: list[FloatArray], session: Session, observer: InferenceObserver | None
+    ) -> list[Structure]:
+        """Each camera's structure in shared coordinates."""
+        centred = [shard - row_centres(shard) for shard in shards]
+        scale, n_observed, n_rows = session.agree(_agree_on_pixels, centred)[0]
+        made = session.fit(
+            AffineModel(shards[0].shape[1]),
+            [AffineShard.of(rows / scale) for rows in centred],
+            tol=self.tol,
+            max_iter=int(self.max_iter),
+            random_state=self.random_state,
+            verbose=self.verbose,
+            observer=observer,
+        )
+        # t is flat with density one a pixel
+        self._keep_run(made, (n_rows - n_observed) * float(np.log(scale)))
+        warn_unless_converged(made.run, self.tol, stacklevel=3)
+        own = made.beliefs[0]
+        shared = np.append(inverse(own.axes).T.ravel(), scale * own.origin)
+        return [
+            Structure.of(b, scale).transformed(v[:9].reshape(3, 3), v[9:])
+            for b, v in zip(made.beliefs, session.collective.broadcast(shared), strict=True)
+        ]
+
+    def _upgraded(
+        self,
+        shards: list[FloatArray],
+        structures: list[Structure],
+        poses: list[Cameras],
+        collective: Collective,
+    ) -> tuple[list[Structure], list[Cameras]]:
+        """Metric axes from agreed constraints, turned to the first frame of node 0."""
+        self.metric_, self.metric_message_ = False, "no metric upgrade was asked for"
+        self._shape_cov = np.zeros((shards[0].shape[1], DIMENSIONS, DIMENSIONS))
+        if self.metric is None:
+            return structures, poses
+        equations = []
+        for rows, cameras in zip(shards, poses, strict=True):
+            known = np.repeat(seen_by_both(rows) >= MIN_SEEN, 2)
+            equations.append(normal_equations(cameras.mean[known, :DIMENSIONS], self.metric))
+        # the same numbers to the last bit at all nodes, so that all judge alike
+        agreed = collective.broadcast(collective.sum(equations)[0])[0]
+        found = upgrade(agreed, self.metric)
+        turned = None
+        if found.matrix is not None:
+            turned = self._first_axes(shards, structures, poses, found.matrix, collective)
+        if found.matrix is None or turned is None:
+            nothing = "camera 0 sees too few points in any frame"
+            self.metric_message_ = found.message or nothing
+            said = f"the structure stays affine: {self.metric_message_}"
+            warnings.warn(said, UserWarning, stacklevel=3)
+            return structures, poses
+        self.metric_, self.metric_message_ = True, ""
+        upright = structures[0].mean @ np.linalg.inv(found.matrix).T
+        axes = turned @ found.matrix
+        self._shape_cov = axes @ shape_covariance(found, upright) @ axes.T
+        return (
+            [s.transformed(turned) for s in structures],
+            [turned_cameras(p, turned) for p in poses],
+        )
+
+    def _first_axes(
+        self,
+        shards: list[FloatArray],
+        structures: list[Structure],
+        poses: list[Cameras],
+        metric: FloatArray,
+        collective: Collective,
+    ) -> FloatArray | None:
+        """Change of coordinates to the image axes and depth of the first frame that camera 0 sees well.
+
+        Only camera 0 knows its frames: it works the axes out and tells the others.
+        """
+        told = np.zeros(1 + DIMENSIONS**2)
+        if collective.engine.owned(collective.network)[0] == 0:
+            frames = np.flatnonzero(seen_by_both(shards[0]) >= MIN_SEEN)
+            if len(frames):
+                first = 2 * int(frames[0])
+                rows = poses[0].mean[first : first + 2, :DIMENSIONS] @ metric
+                back = np.linalg.inv(metric)
+                axes = first_frame_axes(rows, structures[0].mean @ back.T)
+                told = np.append(1.0, axes @ back)
+        heard = collective.broadcast(told)[0]
+        return heard[1:].reshape(DIMENSIONS, DIMENSIONS) if heard[0] else None
+
+    def _keep_structures(
+        self,
+        shards: list[FloatArray],
+        owner: IntArray,
+        structures: list[Structure],
+        poses: list[Cameras],
+    ) -> None:
+        """Fitted attributes, frames in the order of the input."""
+        order = np.argsort(np.argsort(owner, kind="stable"), kind="stable")
+        rows = (2 * order[:, None] + np.arange(2)).ravel()
+        self._tracks = np.concatenate(shards)[rows]
+        self._cameras = Cameras(
+            np.concatenate([p.mean for p in poses])[rows],
+            np.concatenate([p.covariance for p in poses])[rows],
+        )
+        self.camera_of_frame_ = np.asarray(owner)
+        self._node_beliefs = structures
+        gaps = self._tracks - project(structures[0], self._cameras)[0]
+        self.reprojection_errors_ = np.sqrt(gaps[0::2] ** 2 + gaps[1::2] ** 2)
+        self._rebuild()
+        self._show(0)
+
+    def _rebuild(self) -> None:
+        structures: list[Structure] = self._node_beliefs
+        self.node_structures_ = [s.mean for s in structures]
+        self.node_posteriors_ = [
+            MultivariateNormal.from_parameters(s.mean, s.covariance + self._shape_cov)
+            for s in structures
+        ]
+        self.reprojection_error_ = float(np.sqrt(np.nanmean(self.reprojection_errors_**2)))
+
+    def _take(self, node: int) -> None:
+        structure: Structure = self._belief
+        self.structure_ = structure.mean
+        self.structure_cov_ = structure.covariance + self._shape_cov
+        self.noise_ = float(structure.noise_precision**-0.5)
+        self.cameras_ = self._cameras.mean.reshape(-1, 2, DIMENSIONS + 1)
+        self.cameras_cov_ = self._cameras.covariance.reshape(-1, 2, DIMENSIONS + 1, DIMENSIONS + 1)
+
+
+def _agree_on_pixels(centred: FloatArray) -> Coroutine:
+    """Scale of the tracks, coordinates seen, and rows that see something."""
+    seen = np.isfinite(centred)
+    squares = float(np.sum(np.where(seen, centred, 0.0) ** 2))
+    total = yield np.array([squares, float(seen.sum()), float(seen.any(1).sum())])
+    agreed = yield Broadcast(total)
+    scale = float(np.sqrt(agreed[0] / agreed[1])) if agreed[0] > 0 else 1.0
+    return scale, float(np.round(agreed[1])), float(np.round(agreed[2]))

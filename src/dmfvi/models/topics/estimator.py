@@ -1,0 +1,307 @@
+"""LatentDirichletAllocation: decentralized topics of documents, batch and stochastic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Literal, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dmfvi.estimator import NetworkEstimator, generator_of
+from dmfvi.families.base import FloatArray
+from dmfvi.inference.federation import Federation
+from dmfvi.inference.session import InferenceObserver, Session
+from dmfvi.inference.stochastic import Minibatches, Stochastic, StochasticBelief
+from dmfvi.models.topics import model as lda
+from dmfvi.models.topics.kernels import DocumentPosteriors
+from dmfvi.models.topics.model import Documents, select_documents
+from dmfvi.network import Network
+from dmfvi.validation import (
+    check_choice,
+    check_one_shard_per_node,
+    check_positive,
+    check_whole,
+)
+
+
+class LatentDirichletAllocation(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkEstimator
+):
+    """Topics of documents, which stay where they are: nodes exchange expected counts of topic and term.
+
+    Parameters
+    ----------
+    n_components : int
+        Topics.
+    doc_topic_prior : float or None
+        Dirichlet prior of a document's proportions; None is 1 / n_components.
+    topic_word_prior : float or None
+        Dirichlet prior of a topic's terms; None is 1 / n_components.
+    learning_method : {"batch", "online"}
+        Batch climbs the bound to ``tol``; online makes ``n_passes`` passes of natural-gradient steps on minibatches.
+    n_passes : int
+        Passes over the documents of online learning.
+    batch_size : int
+        Documents of a minibatch at each node.
+    learning_offset, learning_decay : float
+        Step t of online learning has the size (learning_offset + t)^-learning_decay.
+    total_samples : int
+        Documents in all that ``partial_fit`` stands for.
+    mean_change_tol : float
+        Mean change at which a document's proportions count as found within one sweep.
+    max_doc_update_iter : int
+        Steps at most for a document within one sweep.
+    n_init : int
+        Starts; the highest agreed bound wins.
+    {shared parameters}
+
+    Attributes
+    ----------
+    components_ (n_components, n_terms) : Dirichlet parameters of the topics, as in scikit-learn.
+    topic_word_ : posterior mean of the topics, rows sum to one.
+    {shared attributes}
+    """
+
+    _kept = ("_steps_done",)
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        doc_topic_prior: float | None = None,
+        topic_word_prior: float | None = None,
+        learning_method: Literal["batch", "online"] = "batch",
+        n_passes: int = 10,
+        batch_size: int = 128,
+        learning_offset: float = 10.0,
+        learning_decay: float = 0.7,
+        total_samples: int = 1_000_000,
+        mean_change_tol: float = 1e-3,
+        max_doc_update_iter: int = 100,
+        n_init: int = 1,
+        network: Network | Federation | None = None,
+        tol: float = 1e-4,
+        max_iter: int = 5000,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
+        )
+        self.n_components = n_components
+        self.doc_topic_prior = doc_topic_prior
+        self.topic_word_prior = topic_word_prior
+        self.learning_method = learning_method
+        self.n_passes = n_passes
+        self.batch_size = batch_size
+        self.learning_offset = learning_offset
+        self.learning_decay = learning_decay
+        self.total_samples = total_samples
+        self.mean_change_tol = mean_change_tol
+        self.max_doc_update_iter = max_doc_update_iter
+        self.n_init = n_init
+
+    def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
+        """Fit to counts X (n_documents, n_terms), sparse or dense, or to one such matrix per node."""
+        session = self._open()
+        matrices = self._matrices(X, session)
+        self._check_settings()
+        model = self._make_model(matrices[0].shape[1])
+        prepared = [Documents.of(matrix) for matrix in matrices]
+        if self.learning_method == "batch":
+            self._steps_done = 0
+            return self._fit(session, model, prepared, n_init=self.n_init, observer=observer)
+        # how many steps make a pass depends on the node with most documents
+        own = [np.array([float(shard.n_documents)]) for shard in prepared]
+        counts = [round(float(v[0])) for v in session.collective.gather(own)]
+        size = min(int(self.batch_size), max(counts))
+        steps = int(self.n_passes) * -(-max(counts) // size)
+        return self._steps(session, model, prepared, float(sum(counts)), size, steps, None)
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """One natural-gradient step on these documents, taken as a minibatch of ``total_samples``."""
+        session = self._open()
+        first = not hasattr(self, "components_")
+        matrices = self._matrices(X, session, reset=first)
+        self._check_settings()
+        model = self._make_model(matrices[0].shape[1])
+        prepared = [Documents.of(matrix) for matrix in matrices]
+        size = max(shard.n_documents for shard in prepared)
+        start = None if first else StochasticBelief(self._node_beliefs[0], self._steps_done)
+        return self._steps(session, model, prepared, float(self.total_samples), size, 1, start)
+
+    def transform(self, X: Any, return_std: bool = False) -> Any:
+        """Posterior mean proportions of each document (n, K), with ``return_std`` also their deviations."""
+        check_is_fitted(self)
+        gamma = self._documents(X).gamma
+        total = gamma.sum(1, keepdims=True)
+        mean = gamma / total
+        return (mean, np.sqrt(mean * (1.0 - mean) / (total + 1.0))) if return_std else mean
+
+    def score_samples(self, X: Any) -> FloatArray:
+        """Bound on the log probability of each document's words under the posterior topics."""
+        check_is_fitted(self)
+        return self._documents(X).bound
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Bound on the log probability of the words of all documents."""
+        return float(self.score_samples(X).sum())
+
+    def perplexity(self, X: Any) -> float:
+        """exp(-score / number of words)."""
+        check_is_fitted(self)
+        words = float(sparse.csr_array(self._counts(X)).sum())
+        return float(np.exp(-self.score(X) / words))
+
+    def sample(self, n_samples: int = 1, length: int = 100, random_state: Any = None) -> Any:
+        """Counts of new documents of ``length`` words from the posterior predictive distribution."""
+        check_is_fitted(self)
+        check_whole("n_samples", n_samples, 1)
+        check_whole("length", length, 1)
+        rng = generator_of(random_state)
+        theta = rng.dirichlet(self._model.document_prior, size=n_samples)
+        rows = []
+        for proportions in theta:
+            topics = self.posterior_.sample(rng)
+            rows.append(sparse.csr_array(rng.multinomial(length, proportions @ topics)[None, :]))
+        return sparse.vstack(rows).tocsr()
+
+    # -- helpers --------------------------------------------------------------------------
+
+    def _steps(
+        self,
+        session: Session,
+        model: lda.LatentDirichletAllocation,
+        prepared: list[Documents],
+        total: float,
+        size: int,
+        steps: int,
+        start: StochasticBelief | None,
+    ) -> Self:
+        """So many natural-gradient steps on minibatches of ``size`` documents a node."""
+        seed = session.seed(self.random_state)
+        batches = [
+            Minibatches(shard, shard.n_documents, select_documents, size, seed + node)
+            for node, shard in zip(session.here, prepared, strict=True)
+        ]
+        online = Stochastic(model, total, float(self.learning_offset), float(self.learning_decay))
+        made = session.fit(
+            online,
+            batches,
+            tol=None,
+            max_iter=steps,
+            start=start,
+            random_state=seed,
+            verbose=self.verbose,
+        )
+        self._steps_done = made.beliefs[0].step
+        self._model = model
+        self._keep(replace(made, beliefs=[belief.q for belief in made.beliefs], model=model))
+        return self
+
+    def _documents(self, X: Any) -> DocumentPosteriors:
+        return self._model.documents(Documents.of(self._counts(X)), self._belief)
+
+    def _check_settings(self) -> None:
+        check_whole("n_components", self.n_components, 1)
+        check_choice("learning_method", self.learning_method, ["batch", "online"])
+        for name in ("doc_topic_prior", "topic_word_prior"):
+            if getattr(self, name) is not None:
+                check_positive(name, getattr(self, name))
+        for name in ("mean_change_tol", "learning_offset", "learning_decay", "total_samples"):
+            check_positive(name, getattr(self, name))
+        for name in ("n_passes", "batch_size", "max_doc_update_iter"):
+            check_whole(name, getattr(self, name), 1)
+        if not 0.5 < self.learning_decay <= 1:
+            raise ValueError(
+                f"learning_decay must lie in (0.5, 1], received {self.learning_decay!r}"
+            )
+
+    def _make_model(self, n_terms: int) -> lda.LatentDirichletAllocation:
+        k = int(self.n_components)
+        document = 1.0 / k if self.doc_topic_prior is None else float(self.doc_topic_prior)
+        topic = 1.0 / k if self.topic_word_prior is None else float(self.topic_word_prior)
+        return lda.LatentDirichletAllocation(
+            k,
+            n_terms,
+            np.full(k, document),
+            topic,
+            float(self.mean_change_tol),
+            int(self.max_doc_update_iter),
+        )
+
+    def _matrices(self, X: Any, session: Session, reset: bool = True) -> list[Any]:
+        network = session.network
+        if isinstance(X, list | tuple) and len(X) and all(len(np.shape(p)) == 2 for p in X):
+            session.refuse_parts(len(X), "counts as one matrix")
+            parts = [
+                check_counts(check_array(p, accept_sparse="csr", dtype=np.float64), f"shard {i}: ")
+                for i, p in enumerate(X)
+            ]
+            validate_data(self, X[0], accept_sparse="csr", dtype=np.float64, reset=reset)
+            widths = [p.shape[1] for p in parts]
+            if len(set(widths)) > 1:
+                raise ValueError(
+                    f"shards have different numbers of terms {widths}: agree on one vocabulary first"
+                )
+            if session.pooled:
+                return [sparse.vstack(parts).tocsr()]
+            check_one_shard_per_node(parts, network)
+            return parts
+        matrix = check_counts(
+            validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=reset)
+        )
+        if not session.whole:
+            return [matrix]
+        n = matrix.shape[0]
+        if n < network.n_nodes:
+            raise ValueError(
+                f"{n} documents cannot be split over {network.n_nodes} nodes: use a smaller network"
+            )
+        edges = np.linspace(0, n, network.n_nodes + 1).astype(int)
+        return [matrix[a:b] for a, b in pairwise(edges)]
+
+    def _counts(self, X: Any) -> Any:
+        return check_counts(
+            validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False), empty=True
+        )
+
+    def _rebuild(self) -> None:
+        self._model = self._make_model(int(self.n_features_in_))
+        super()._rebuild()
+
+    def _take(self, node: int) -> None:
+        self.components_ = self.posterior_.parameters()["concentration"]
+        self.topic_word_ = self.components_ / self.components_.sum(1, keepdims=True)
+        self._n_features_out = len(self.components_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.positive_only = True
+        return tags
+
+
+def check_counts(matrix: Any, label: str = "", empty: bool = False) -> Any:
+    """A sparse matrix of whole, non-negative numbers; every document has words."""
+    counts = sparse.csr_array(matrix)
+    counts.sum_duplicates()
+    counts.eliminate_zeros()
+    if (counts.data < 0).any():
+        raise ValueError(
+            f"{label}Negative values in data: counts must be at least 0, received {counts.data.min():g}"
+        )
+    odd = counts.data[counts.data != np.round(counts.data)]
+    if len(odd):
+        raise ValueError(
+            f"{label}counts must be whole numbers, received {odd[0]:g}: pass counts, not tf-idf"
+        )
+    bare = np.flatnonzero(np.diff(counts.indptr) == 0)
+    if len(bare) and not empty:
+        raise ValueError(f"{label}document {bare[0]} has no words: drop empty documents")
+    return counts

@@ -1,0 +1,362 @@
+"""Readers of rating files: Netflix Prize, MovieLens, generic CSV and Parquet.
+
+``read_ratings`` looks at the source and chooses; every reader streams in bounded memory and keeps the ids.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmfvi.models.ratings.ids import IdIndex
+from dmfvi.models.ratings.table import RatingTable
+from dmfvi.readers.rating_cache import cached
+from dmfvi.readers.rating_text import NotWhole, Progress, Triples, read_delimited, read_netflix
+
+#: names of columns that are understood, in order of preference
+NAMES = {
+    "user": ("user", "userid", "user_id", "customer", "customerid", "customer_id", "u"),
+    "item": (
+        "item",
+        "itemid",
+        "item_id",
+        "movie",
+        "movieid",
+        "movie_id",
+        "film",
+        "product_id",
+        "i",
+    ),
+    "rating": ("rating", "score", "stars", "value", "r"),
+}
+NETFLIX_PATTERNS = ("mv_*.txt", "combined_data_*.txt")
+PARQUET = (".parquet", ".pq")
+
+
+class Source(NamedTuple):
+    """Files of one data set, and how to read them."""
+
+    files: tuple[Path, ...]
+    kind: str  # netflix, delimited, parquet
+    delimiter: str = ","
+    places: tuple[int, int, int] = (0, 1, 2)
+    skip: int = 0
+    columns: tuple[str, str, str] | None = None
+    text_ids: bool = False
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all files."""
+        return sum(file.stat().st_size for file in self.files)
+
+
+def read_ratings(
+    path: str | Path,
+    *,
+    columns: tuple[str, str, str] | None = None,
+    text_ids: bool | None = None,
+    cache: bool | str | Path = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> RatingTable:
+    """Ratings from a file or directory, with their ids.
+
+    Understood: a directory of Netflix ``mv_*.txt`` or ``combined_data_*.txt``, one such file, MovieLens
+    ``u.data`` (tabs), ``ratings.dat`` (::) and ``ratings.csv``, other .csv and .parquet files with
+    columns named like user, item and rating or given by ``columns``. ``text_ids`` says whether ids of
+    a text file are words; None: they are if the first line's are no whole numbers. ``cache`` keeps a compact copy
+    (True: in the user's cache directory) that is used as long as the source does not change.
+    ``progress(bytes read, bytes in all)`` is called now and then.
+    """
+    source = find_source(Path(path), columns)
+    if text_ids is not None:
+        source = source._replace(text_ids=text_ids)
+    total, done = source.n_bytes, 0
+
+    def advance(n_bytes: int) -> None:
+        nonlocal done
+        done += n_bytes
+        if progress is not None:
+            progress(done, total)
+
+    if cache is False:
+        return _read(source, advance)
+    return cached(source, None if cache is True else cache, lambda: _read(source, advance))
+
+
+def find_source(path: Path, columns: tuple[str, str, str] | None = None) -> Source:
+    """What a path holds; anything that is not understood is refused with what would be."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    if path.is_dir():
+        for pattern in NETFLIX_PATTERNS:
+            files = tuple(sorted(path.glob(pattern)))
+            if files:
+                return Source(files, "netflix")
+        for name in ("ratings.csv", "ratings.dat", "u.data"):
+            if (path / name).exists():
+                return find_source(path / name, columns)
+        raise ValueError(
+            f"{path} has no {' or '.join(NETFLIX_PATTERNS)}, ratings.csv, ratings.dat or u.data: "
+            "name the file itself"
+        )
+    if path.suffix.lower() in PARQUET:
+        return Source((path,), "parquet", columns=columns)
+    with path.open("rb") as handle:
+        first = handle.readline(1 << 16).decode("utf-8-sig", "replace").strip()
+    if not first:
+        raise ValueError(f"{path} is empty or begins with an empty line")
+    if first.endswith(":") and first[:-1].isdigit():
+        return Source((path,), "netflix")
+    delimiter = next((mark for mark in ("::", "\t", ";", ",") if mark in first), None)
+    if delimiter is None:
+        raise ValueError(
+            f"{path}, line 1: {first[:60]!r} has no tab, comma, semicolon or '::' between fields"
+        )
+    fields = [name.strip().strip('"') for name in first.split(delimiter)]
+    if columns is None and len(fields) >= 3 and _is_number(fields[2]):
+        words = not all(_is_whole(field) for field in fields[:2])
+        return Source((path,), "delimited", delimiter, text_ids=words)
+    source = Source((path,), "delimited", delimiter, _places(fields, columns, path), 1)
+    return source._replace(text_ids=_has_words(source))
+
+
+def read_probe(path: str | Path, table: RatingTable) -> NDArray[np.bool_]:
+    """Which ratings of the table a probe names: the Netflix ``film:`` and users, or pairs of ids.
+
+    Those ratings are to be held out; a probe that names none of them is refused.
+    """
+    users, items = read_pairs(path)
+    rows = IdIndex(table.user_ids).rows(users)
+    columns = IdIndex(table.item_ids).rows(items)
+    known = (rows >= 0) & (columns >= 0)
+    width = len(table.item_ids)
+    wanted = np.unique(rows[known] * width + columns[known])
+    keys = table.users.astype(np.int64) * width + table.items
+    at = np.minimum(np.searchsorted(wanted, keys), max(len(wanted) - 1, 0))
+    named = wanted[at] == keys if len(wanted) else np.zeros(len(keys), dtype=bool)
+    if not named.any():
+        raise ValueError(
+            f"{path} names {len(users)} pairs, none of which has a rating in the data: "
+            "is it the probe of another data set?"
+        )
+    return np.asarray(named)
+
+
+def read_pairs(path: str | Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Ids of users and items from a probe or any delimited file; ratings are not read."""
+    source = find_probe(Path(path))
+    if source.kind == "netflix":
+        triples = read_netflix(source.files, with_ratings=False)
+        users, items = triples.users, triples.items
+    else:
+        rows = _text_rows(source.files[0], source, max(source.places[:2]) + 1)
+        users, items = (_ids_of([row[place] for row in rows]) for place in source.places[:2])
+    if not len(users):
+        raise ValueError(f"{path} is empty: it should name pairs of users and items")
+    return users, items
+
+
+def find_probe(path: Path) -> Source:
+    """What a probe file holds."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path} is empty: a probe names pairs of users and items")
+    with path.open("rb") as handle:
+        first = handle.readline(1 << 16).decode("utf-8-sig", "replace").strip()
+    if first.endswith(":"):
+        return Source((path,), "netflix")
+    delimiter = next((mark for mark in ("::", "\t", ";", ",") if mark in first), ",")
+    fields = [name.strip().strip('"') for name in first.split(delimiter)]
+    if len(fields) < 2:
+        raise ValueError(
+            f"{path}, line 1: {first[:60]!r} is neither 'film:' nor a user and an item"
+        )
+    if all(_is_number(field) for field in fields[:2]):
+        return Source((path,), "delimited", delimiter)
+    places = tuple(_find(fields, what, path) for what in ("user", "item"))
+    return Source((path,), "delimited", delimiter, (places[0], places[1], 0), 1)
+
+
+def _ids_of(words: list[str]) -> NDArray[Any]:
+    """Whole numbers if all are."""
+    if all(_is_whole(word) for word in words):
+        return np.array([int(word) for word in words], dtype=np.int64)
+    return np.array(words)
+
+
+# -- reading ------------------------------------------------------------------------------
+
+
+def _read(source: Source, advance: Progress) -> RatingTable:
+    if source.kind == "netflix":
+        table = _coded(read_netflix(source.files, progress=advance), source.files[0])
+    elif source.kind == "parquet":
+        table = _read_parquet(source, advance)
+    elif source.text_ids:
+        table = _read_text_ids(source)
+    else:
+        file = source.files[0]
+        try:
+            triples = read_delimited(
+                file, source.delimiter, source.places, source.skip, progress=advance
+            )
+        except NotWhole as error:
+            raise ValueError(
+                f"{error}: if ids are words, say so (text_ids=True, --text-ids)"
+            ) from error
+        table = _coded(triples, file)
+    if not len(table):
+        raise ValueError(f"{source.files[0]} holds no ratings")
+    return table
+
+
+def _coded(triples: Triples, file: Path) -> RatingTable:
+    try:
+        return _compact(RatingTable.of(*triples))
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+
+
+def _compact(table: RatingTable) -> RatingTable:
+    """Ratings as bytes where they are whole numbers, items in as few bits as they need."""
+    from dmfvi.models.ratings._rows_numba import encode_grid
+    from dmfvi.models.ratings.kernels import index_type
+
+    ratings = table.ratings
+    if ratings.dtype.kind == "f" and len(ratings):
+        codes = np.empty(len(ratings), dtype=np.uint8)
+        low = ratings.min()
+        if low >= 0 and encode_grid(ratings, 0.0, 1.0, codes) < 0:
+            ratings = codes
+        else:
+            ratings = ratings.astype(np.float32, copy=False)
+    items = table.items.astype(index_type(len(table.item_ids)), copy=False)
+    return RatingTable(table.users, items, ratings, table.user_ids, table.item_ids)
+
+
+def _read_text_ids(source: Source) -> RatingTable:
+    """Ids that are words: read with the csv module, which knows quotes."""
+    file = source.files[0]
+    user_codes: dict[str, int] = {}
+    item_codes: dict[str, int] = {}
+    users, items, ratings = [], [], []
+    places = source.places
+    for number, row in _numbered_rows(file, source, max(places) + 1):
+        users.append(user_codes.setdefault(row[places[0]], len(user_codes)))
+        items.append(item_codes.setdefault(row[places[1]], len(item_codes)))
+        try:
+            ratings.append(float(row[places[2]]))
+        except ValueError as error:
+            raise ValueError(
+                f"{file}, line {number}: rating {row[places[2]]!r} is no number"
+            ) from error
+    return _compact(
+        RatingTable(
+            np.array(users, dtype=np.int32),
+            np.array(items, dtype=np.int32),
+            np.array(ratings, dtype=np.float32),
+            np.array(list(user_codes)),
+            np.array(list(item_codes)),
+        )
+    )
+
+
+def _numbered_rows(file: Path, source: Source, width: int) -> Any:
+    with file.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
+        if len(source.delimiter) == 1:
+            rows: Any = csv.reader(handle, delimiter=source.delimiter)
+        else:
+            rows = (line.rstrip("\r\n").split(source.delimiter) for line in handle)
+        for number, row in enumerate(rows, 1):
+            if number <= source.skip or not row:
+                continue
+            if len(row) < width:
+                raise ValueError(
+                    f"{file}, line {number}: {source.delimiter.join(row)[:60]!r} has too few fields, "
+                    "the file may be truncated"
+                )
+            if any(not row[place].strip() for place in source.places[:2]):
+                raise ValueError(f"{file}, line {number}: an id is empty")
+            yield number, [cell.strip() for cell in row]
+
+
+def _text_rows(file: Path, source: Source, width: int) -> list[list[str]]:
+    return [row for _, row in _numbered_rows(file, source, width)]
+
+
+def _read_parquet(source: Source, advance: Progress) -> RatingTable:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ImportError(
+            "reading .parquet needs pyarrow: pip install 'dmfvi[parquet]', or save the table as .csv"
+        ) from error
+    file = source.files[0]
+    try:
+        reader = pq.ParquetFile(file)
+    except Exception as error:  # pyarrow has its own family of errors
+        raise ValueError(f"{file} is not a readable Parquet file: {error}") from error
+    places = _places(list(reader.schema_arrow.names), source.columns, file)
+    names = [reader.schema_arrow.names[place] for place in places]
+    parts: list[list[NDArray[Any]]] = [[], [], []]
+    n_bytes, n_rows = file.stat().st_size, max(reader.metadata.num_rows, 1)
+    for batch in reader.iter_batches(batch_size=1 << 20, columns=names):
+        for part, name in zip(parts, names, strict=True):
+            column = batch.column(name)
+            if column.null_count:
+                raise ValueError(f"{file}: column {name!r} has empty cells: leave such rows out")
+            part.append(column.to_numpy(zero_copy_only=False))
+        advance(n_bytes * batch.num_rows // n_rows)
+    if not parts[0]:
+        raise ValueError(f"{file} holds no ratings")
+    users, items, ratings = (np.concatenate(part) for part in parts)
+    return _coded(Triples(users, items, ratings), file)
+
+
+def _places(
+    fields: Sequence[str], columns: tuple[str, str, str] | None, file: Path
+) -> tuple[int, int, int]:
+    if columns is not None:
+        missing = [name for name in columns if name not in fields]
+        if missing:
+            raise ValueError(f"{file} has columns {list(fields)[:12]}, not {missing}")
+        first, second, third = (list(fields).index(name) for name in columns)
+        return first, second, third
+    user, item, rating = (_find(fields, what, file) for what in ("user", "item", "rating"))
+    return user, item, rating
+
+
+def _find(fields: Sequence[str], what: str, file: Path) -> int:
+    lowered = [name.lower().replace(" ", "_") for name in fields]
+    for name in NAMES[what]:
+        if name in lowered:
+            return lowered.index(name)
+    raise ValueError(
+        f"{file}: none of the columns {list(fields)[:12]} is a {what}'s: "
+        f"name it {what!r}, or say which columns hold user, item and rating (columns=, --columns user,item,rating)"
+    )
+
+
+def _has_words(source: Source) -> bool:
+    """Whether the ids of the first line of data are no whole numbers."""
+    for _, row in _numbered_rows(source.files[0], source, max(source.places) + 1):
+        return not all(_is_whole(row[place]) for place in source.places[:2])
+    return False
+
+
+def _is_whole(text: str) -> bool:
+    return text.removeprefix("-").isdigit()
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
