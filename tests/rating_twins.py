@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import digamma, gammaln
 
-from dmfvi.families.base import pack_symmetric, unpack_symmetric
+from dmfvi.linalg import pack_symmetric, unpack_symmetric
 from dmfvi.models.ratings.kernels import NoisePrior, RatingRows, RecordLayout
 
 

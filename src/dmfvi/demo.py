@@ -10,8 +10,8 @@ from scipy.stats import norm
 
 from dmfvi.datasets import make_low_rank, mask_at_random
 from dmfvi.engines.base import RoundRecord
-from dmfvi.families.base import FloatArray
 from dmfvi.inference.session import Inference
+from dmfvi.linalg import FloatArray
 from dmfvi.models.pca.estimator import BayesianPCA
 from dmfvi.network import Network
 from dmfvi.report.figures import fit_figure

@@ -1,7 +1,8 @@
-"""Small numerical helpers that belong to no room."""
+"""Arrays and matrices: relative norms, symmetric packing, inverses, log-determinants, steps to the edge of a domain."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,3 +39,57 @@ def inverse(matrix: FloatArray) -> FloatArray:
 def cholesky(matrix: FloatArray) -> FloatArray:
     """Lower Cholesky factor over the last two axes."""
     return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
+
+
+@lru_cache(maxsize=64)
+def upper_triangle(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Row and column indices of the upper triangle, row by row."""
+    rows, columns = np.triu_indices(size)
+    return rows, columns
+
+
+def pack_symmetric(matrix: FloatArray) -> FloatArray:
+    """Upper triangle of symmetric matrices (..., p, p) as (..., p(p+1)/2)."""
+    rows, columns = upper_triangle(matrix.shape[-1])
+    return np.ascontiguousarray(matrix[..., rows, columns])
+
+
+def unpack_symmetric(packed: FloatArray) -> FloatArray:
+    """Inverse of ``pack_symmetric``."""
+    p = int((np.sqrt(8 * packed.shape[-1] + 1) - 1) / 2 + 0.5)
+    rows, columns = upper_triangle(p)
+    matrix = np.empty((*packed.shape[:-1], p, p))
+    matrix[..., rows, columns] = packed
+    matrix[..., columns, rows] = packed
+    return matrix
+
+
+def max_step_positive(value: FloatArray, direction: FloatArray) -> FloatArray:
+    """Largest a with value + a * direction > 0, elementwise; inf where it never ends."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(direction < 0, -value / direction, np.inf)
+
+
+def max_step_definite(matrix: FloatArray, direction: FloatArray) -> FloatArray:
+    """Largest a with matrix + a * direction positive definite.
+
+    With matrix = L L', that is -1 / lambda_min(L^-1 direction L^-T) where it is negative.
+    """
+    factor = np.linalg.cholesky(matrix)
+    half = np.linalg.solve(factor, direction)
+    whitened = np.linalg.solve(factor, np.swapaxes(half, -1, -2))
+    lowest = np.linalg.eigvalsh(0.5 * (whitened + np.swapaxes(whitened, -1, -2)))[..., 0]
+    with np.errstate(divide="ignore"):
+        return np.where(lowest < 0, -1.0 / np.minimum(lowest, -1e-300), np.inf)
+
+
+def is_positive_definite(matrix: FloatArray) -> NDArray[np.bool_]:
+    """Whether each symmetric matrix (..., p, p) is positive definite."""
+    finite = np.asarray(np.isfinite(matrix).all(axis=(-1, -2)))
+    safe = np.where(finite[..., None, None], matrix, -np.eye(matrix.shape[-1]))
+    return np.asarray(finite & (np.linalg.eigvalsh(safe)[..., 0] > 0))
+
+
+def log_det(matrix: FloatArray) -> FloatArray:
+    """log |matrix| of positive-definite matrices."""
+    return np.asarray(np.linalg.slogdet(matrix)[1])

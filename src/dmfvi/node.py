@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
-from dmfvi.families.base import FloatArray
 from dmfvi.inference.model import Model
+from dmfvi.linalg import FloatArray
 from dmfvi.tags import stored_as
 
 NO_STOP = np.iinfo(np.int64).max

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_array
 
-from dmfvi.families.base import FloatArray
-from dmfvi.linalg import plain
+from dmfvi.linalg import FloatArray, plain
 from dmfvi.network import Network
 
 

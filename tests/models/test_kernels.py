@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from dmfvi.families.base import pack_symmetric
+from dmfvi.linalg import pack_symmetric
 from dmfvi.models.chains import kernels as chains
 from dmfvi.models.pca.kernels import latent_posteriors_compiled, latent_posteriors_plain
 from dmfvi.models.topics import kernels as documents

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 
 #: elevations of the cameras alternate so that every vertex is seen by somebody
 ELEVATION_DEGREES = 25.0

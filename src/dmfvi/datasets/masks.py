@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 
 
 def mask_at_random(data: FloatArray, rate: float, *, seed: int = 0) -> FloatArray:

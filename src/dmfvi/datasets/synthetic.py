@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 
 
 class LowRankData(NamedTuple):

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dmfvi.engines.base import Engine
-from dmfvi.families.base import FloatArray
 from dmfvi.inference.federation import Federation
+from dmfvi.linalg import FloatArray
 from dmfvi.models.chains.estimator import GaussianHMM
 from dmfvi.models.mixture.estimator import BayesianGaussianMixture
 from dmfvi.models.pca.estimator import BayesianPCA

@@ -28,7 +28,7 @@ from dmfvi.engines.net.faults import FaultyTransport
 from dmfvi.engines.net.membership import Entry, View
 from dmfvi.engines.net.transport import Transport
 from dmfvi.engines.net.zenoh import ZenohTransport
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.node import Job
 from dmfvi.readers.tables import Table

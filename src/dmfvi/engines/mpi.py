@@ -21,7 +21,7 @@ from dmfvi.consensus.allreduce import EVERYONE
 from dmfvi.consensus.base import Place
 from dmfvi.engines.base import Observer, Run, record_round
 from dmfvi.engines.links import Links
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.node import (
     Job,

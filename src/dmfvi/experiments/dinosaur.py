@@ -11,7 +11,7 @@ import numpy as np
 from dmfvi.experiments.base import Experiment, Outcome, Params, ResultTable, Summary, values
 from dmfvi.experiments.protocol import by_camera, cameras_on_a_ring, data_files
 from dmfvi.experiments.systems import estimator, fit_quietly
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 from dmfvi.models.sfm.estimator import StructureFromMotion
 from dmfvi.models.sfm.geometry import row_centres
 from dmfvi.readers.tracks import read_tracks

@@ -13,7 +13,7 @@ from dmfvi.experiments.base import Experiment, Outcome, Params, ResultTable, Sum
 from dmfvi.experiments.protocol import RANK, cameras_on_a_ring
 from dmfvi.experiments.report import box_groups
 from dmfvi.experiments.systems import Fitted
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 from dmfvi.models.pca.estimator import BayesianPCA
 
 FIRST, STEP, LAST = 10, 5, 50

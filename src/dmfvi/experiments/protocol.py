@@ -13,7 +13,7 @@ import numpy as np
 
 from dmfvi.datasets.masks import mask_at_random, mask_by_depth
 from dmfvi.experiments.systems import SYSTEMS
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 from dmfvi.models.sfm.estimator import StructureFromMotion
 from dmfvi.models.sfm.geometry import row_centres
 from dmfvi.network import Network

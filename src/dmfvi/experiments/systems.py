@@ -11,8 +11,8 @@ from scipy.linalg import subspace_angles
 from sklearn.exceptions import ConvergenceWarning
 
 from dmfvi.consensus import make
-from dmfvi.families.base import FloatArray
 from dmfvi.inference.federation import Federation
+from dmfvi.linalg import FloatArray
 from dmfvi.models.pca.estimator import BayesianPCA
 from dmfvi.models.pca.factors import FactorEstimator
 from dmfvi.models.pca.ppca import PPCA

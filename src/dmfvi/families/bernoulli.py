@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
-from dmfvi.families.base import SCALAR, Family, FloatArray
+from dmfvi.families.base import SCALAR, Family
+from dmfvi.linalg import FloatArray
 
 
 class Bernoulli(Family):

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, psi
 
-from dmfvi.families.base import SCALAR, Family, FloatArray, max_step_positive
+from dmfvi.families.base import SCALAR, Family
 from dmfvi.families.dirichlet import concentration_from_mean_log
+from dmfvi.linalg import FloatArray, max_step_positive
 
 
 class Beta(Family):

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
-from dmfvi.families.base import VECTOR, Family, FloatArray
+from dmfvi.families.base import VECTOR, Family
+from dmfvi.linalg import FloatArray
 
 
 class Categorical(Family):

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, polygamma, psi
 
-from dmfvi.families.base import VECTOR, Family, FloatArray, max_step_positive
+from dmfvi.families.base import VECTOR, Family
+from dmfvi.linalg import FloatArray, max_step_positive
 
 
 def inverse_digamma(value: FloatArray) -> FloatArray:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, polygamma, psi
 
-from dmfvi.families.base import SCALAR, Family, FloatArray, max_step_positive
+from dmfvi.families.base import SCALAR, Family
+from dmfvi.linalg import FloatArray, max_step_positive
 
 
 class Gamma(Family):

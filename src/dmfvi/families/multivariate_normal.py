@@ -8,17 +8,16 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dmfvi.families.base import (
-    MATRIX,
-    VECTOR,
-    Family,
+from dmfvi.families.base import MATRIX, VECTOR, Family
+from dmfvi.families.normal import HALF_LOG_2PI
+from dmfvi.linalg import (
     FloatArray,
+    inverse,
     is_positive_definite,
     log_det,
     max_step_definite,
+    symmetrize,
 )
-from dmfvi.families.normal import HALF_LOG_2PI
-from dmfvi.linalg import inverse, symmetrize
 
 
 class MultivariateNormal(Family):

@@ -8,7 +8,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dmfvi.families.base import SCALAR, Family, FloatArray, max_step_positive
+from dmfvi.families.base import SCALAR, Family
+from dmfvi.linalg import FloatArray, max_step_positive
 
 HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
 

@@ -8,20 +8,18 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dmfvi.families.base import (
-    MATRIX,
-    SCALAR,
-    VECTOR,
-    Family,
+from dmfvi.families.base import MATRIX, SCALAR, VECTOR, Family
+from dmfvi.families.gamma import Gamma
+from dmfvi.families.normal import HALF_LOG_2PI
+from dmfvi.linalg import (
     FloatArray,
+    inverse,
     is_positive_definite,
     log_det,
     max_step_definite,
     max_step_positive,
+    symmetrize,
 )
-from dmfvi.families.gamma import Gamma
-from dmfvi.families.normal import HALF_LOG_2PI
-from dmfvi.linalg import inverse, symmetrize
 
 
 class NormalGamma(Family):

@@ -8,19 +8,17 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dmfvi.families.base import (
-    MATRIX,
-    SCALAR,
-    VECTOR,
-    Family,
+from dmfvi.families.base import MATRIX, SCALAR, VECTOR, Family
+from dmfvi.families.normal import HALF_LOG_2PI
+from dmfvi.families.wishart import Wishart, dof_from_log_gap
+from dmfvi.linalg import (
     FloatArray,
+    inverse,
     log_det,
     max_step_definite,
     max_step_positive,
+    symmetrize,
 )
-from dmfvi.families.normal import HALF_LOG_2PI
-from dmfvi.families.wishart import Wishart, dof_from_log_gap
-from dmfvi.linalg import inverse, symmetrize
 
 
 class NormalWishart(Family):

@@ -9,7 +9,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dmfvi.families.base import Family, FloatArray
+from dmfvi.families.base import Family
+from dmfvi.linalg import FloatArray
 
 
 class Product(Family):

@@ -9,17 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import multigammaln, polygamma, psi
 
-from dmfvi.families.base import (
-    MATRIX,
-    SCALAR,
-    Family,
+from dmfvi.families.base import MATRIX, SCALAR, Family
+from dmfvi.linalg import (
     FloatArray,
+    inverse,
     is_positive_definite,
     log_det,
     max_step_definite,
     max_step_positive,
+    symmetrize,
 )
-from dmfvi.linalg import inverse, symmetrize
 
 LOG_2 = float(np.log(2.0))
 

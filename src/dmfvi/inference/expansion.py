@@ -21,8 +21,7 @@ import numpy as np
 from scipy.linalg import expm
 from scipy.optimize import minimize
 
-from dmfvi.families.base import FloatArray
-from dmfvi.linalg import cholesky, inverse, symmetrize
+from dmfvi.linalg import FloatArray, cholesky, inverse, symmetrize
 
 #: a latent covariance this far from the identity is not corrected by the general formula
 GENERAL_RANGE = (0.2, 5.0)

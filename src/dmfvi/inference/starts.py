@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric
+from dmfvi.linalg import FloatArray, pack_symmetric, unpack_symmetric
 from dmfvi.tags import stored_as
 
 #: Lloyd steps, and sets of centres that are tried side by side in the same messages

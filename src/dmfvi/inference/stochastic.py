@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray
 from dmfvi.inference.model import (
     Belief,
     Broadcast,
@@ -22,7 +21,7 @@ from dmfvi.inference.model import (
     Model,
     Update,
 )
-from dmfvi.linalg import relative_norm
+from dmfvi.linalg import FloatArray, relative_norm
 from dmfvi.tags import stored_as
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from scipy.special import gammaln
 
 from dmfvi.families import Gamma
-from dmfvi.families.base import FloatArray
 from dmfvi.inference.model import ConjugateModel, Statistics
+from dmfvi.linalg import FloatArray
 
 
 @dataclass(frozen=True)

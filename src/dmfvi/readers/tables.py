@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 
 MISSING_WORDS = {"", "na", "nan", "null", "none", "?"}
 

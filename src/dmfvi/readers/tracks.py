@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray
-from dmfvi.linalg import plain
+from dmfvi.linalg import FloatArray, plain
 from dmfvi.readers.tables import Table, read_table
 
 #: columns of a .csv with one observation a line

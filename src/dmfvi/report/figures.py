@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 
 BLUE, ORANGE, GREY, GREEN = "#33658a", "#e07a3f", "#8d99a6", "#4f9d69"

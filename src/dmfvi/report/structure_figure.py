@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import chi2
 
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 from dmfvi.report.figures import BLUE, ORANGE
 
 #: ellipsoids are magnified until the median one is this part of the structure's size

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rating_twins as twins
-from dmfvi.families.base import pack_symmetric
+from dmfvi.linalg import pack_symmetric
 from dmfvi.models.ratings import kernels
 from dmfvi.models.ratings.kernels import NoisePrior, RatingRows, RecordLayout, SideBeliefs
 

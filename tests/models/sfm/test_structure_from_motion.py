@@ -10,7 +10,7 @@ from scipy.linalg import subspace_angles
 
 from dmfvi import Federation, Links, Network, StructureFromMotion
 from dmfvi.datasets import make_cube, mask_at_random, mask_points_at_random
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 
 CUBE = make_cube(seed=3)
 COMPLETE, HIDDEN = np.concatenate(CUBE.cameras), np.concatenate(CUBE.hidden)

@@ -28,7 +28,7 @@ from dmfvi.engines.net.frames import (
     pack,
     quantized,
 )
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 
 #: error of a code as a part of the disagreement between nodes, and what a round makes of that part: errors that
 #: shrink whatever happens cannot keep the disagreement up that allows them

@@ -18,7 +18,7 @@ from dmfvi.engines.net.compression import Compressor, References
 from dmfvi.engines.net.frames import INT64, ROUND, VIEW, Frame, Malformed, pack, unpack
 from dmfvi.engines.net.membership import Entry, View, read_entries
 from dmfvi.engines.net.transport import Transport
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.node import NO_STOP, Message
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmfvi.estimator import NetworkEstimator
-from dmfvi.families.base import FloatArray
 from dmfvi.inference.session import InferenceObserver, Session
+from dmfvi.linalg import FloatArray
 from dmfvi.models.chains.emissions import Emission
 from dmfvi.models.chains.kernels import chain_posteriors, most_probable_states
 from dmfvi.models.chains.model import HiddenMarkov, Sequences

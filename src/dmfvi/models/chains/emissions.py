@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmfvi.families import Dirichlet, NormalGamma, NormalWishart
-from dmfvi.families.base import Family, FloatArray, unpack_symmetric
+from dmfvi.families.base import Family
 from dmfvi.families.normal import HALF_LOG_2PI
 from dmfvi.inference.starts import consensus_kmeans
+from dmfvi.linalg import FloatArray, unpack_symmetric
 from dmfvi.models.mixture.model import ComponentDensities, dense_rows, fill_with_centres
 from dmfvi.models.mixture.shard import MixtureShard, blocks, quadratic_features, square_features
 

@@ -10,11 +10,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmfvi.estimator import generator_of
 from dmfvi.families import Dirichlet, Product
-from dmfvi.families.base import FloatArray
 from dmfvi.inference.federation import Federation
 from dmfvi.inference.session import InferenceObserver
 from dmfvi.inference.starts import FeatureUnits, agree_on_units
-from dmfvi.linalg import inverse, symmetrize
+from dmfvi.linalg import FloatArray, inverse, symmetrize
 from dmfvi.models.chains.base import HiddenMarkovEstimator
 from dmfvi.models.chains.emissions import (
     MISSING,

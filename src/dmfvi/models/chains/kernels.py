@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 
 #: steps x states^2 below which threads cost more than they save
 PARALLEL_FROM = 1_000_000

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmfvi.families import Dirichlet, Product
-from dmfvi.families.base import FloatArray
 from dmfvi.inference.model import ConjugateModel, Coroutine, Statistics
+from dmfvi.linalg import FloatArray
 from dmfvi.models.chains.emissions import Emission
 from dmfvi.models.chains.kernels import ChainPosteriors, chain_posteriors
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array
 
-from dmfvi.families.base import FloatArray
 from dmfvi.inference.session import Session
+from dmfvi.linalg import FloatArray
 
 
 def sequences_of(

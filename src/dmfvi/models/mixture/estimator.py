@@ -12,11 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.estimator import NetworkEstimator, generator_of
 from dmfvi.families import NormalGamma, NormalWishart, Product
-from dmfvi.families.base import FloatArray, is_positive_definite
 from dmfvi.inference.federation import Federation
 from dmfvi.inference.session import InferenceObserver
 from dmfvi.inference.starts import FeatureUnits, agree_on_units
-from dmfvi.linalg import inverse, symmetrize
+from dmfvi.linalg import FloatArray, inverse, is_positive_definite, symmetrize
 from dmfvi.models.mixture.model import DiagonalGaussianMixture, GaussianMixture
 from dmfvi.models.mixture.prediction import impute_mixture, log_predictive
 from dmfvi.models.mixture.shard import MixtureShard

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dmfvi.families import Dirichlet, NormalGamma, NormalWishart, Product
-from dmfvi.families.base import Family, FloatArray, log_det, pack_symmetric, unpack_symmetric
+from dmfvi.families.base import Family
 from dmfvi.families.normal import HALF_LOG_2PI
 from dmfvi.inference.model import ConjugateModel, Coroutine, Statistics
 from dmfvi.inference.starts import consensus_kmeans
-from dmfvi.linalg import inverse
+from dmfvi.linalg import FloatArray, inverse, log_det, pack_symmetric, unpack_symmetric
 from dmfvi.models.mixture.shard import (
     MixtureShard,
     PatternGroup,

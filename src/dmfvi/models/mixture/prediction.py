@@ -6,9 +6,8 @@ import numpy as np
 from scipy.special import gammaln
 
 from dmfvi.families import NormalGamma, Product
-from dmfvi.families.base import FloatArray, log_det
 from dmfvi.inference.starts import FeatureUnits
-from dmfvi.linalg import inverse, symmetrize
+from dmfvi.linalg import FloatArray, inverse, log_det, symmetrize
 from dmfvi.models.mixture.model import ComponentDensities
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dmfvi.families.base import FloatArray, upper_triangle
+from dmfvi.linalg import FloatArray, upper_triangle
 
 #: rows that are worked on at a time: their features should stay in the processor's cache
 BLOCK_NUMBERS = 100_000

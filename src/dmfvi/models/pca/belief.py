@@ -8,7 +8,7 @@ from numbers import Real
 import numpy as np
 
 from dmfvi.families import Gamma
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 from dmfvi.tags import stored_as
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dmfvi.families import Gamma
-from dmfvi.families.base import FloatArray
 from dmfvi.inference.model import Update
+from dmfvi.linalg import FloatArray
 from dmfvi.models.pca.belief import PcaBelief
 from dmfvi.models.pca.model import BayesianPcaModel
 from dmfvi.models.pca.shard import Shard

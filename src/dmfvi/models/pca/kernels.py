@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray, log_det, pack_symmetric, unpack_symmetric
-from dmfvi.linalg import inverse
+from dmfvi.linalg import FloatArray, inverse, log_det, pack_symmetric, unpack_symmetric
 
 #: from this many samples the compiled twin is used
 COMPILE_FROM = 3000

@@ -11,10 +11,10 @@ from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.estimator import NetworkEstimator, generator_of
-from dmfvi.families.base import FloatArray
 from dmfvi.inference.federation import Federation
 from dmfvi.inference.session import InferenceObserver
 from dmfvi.inference.starts import FeatureUnits, agree_on_units
+from dmfvi.linalg import FloatArray
 from dmfvi.models.pca.belief import PcaPrior
 from dmfvi.models.pca.mixture_model import (
     MixtureOfPcaModel,

@@ -16,10 +16,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dmfvi.families import Dirichlet
-from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric, upper_triangle
 from dmfvi.inference.model import Broadcast, Coroutine, Model, Update
 from dmfvi.inference.starts import consensus_kmeans
-from dmfvi.linalg import inverse, relative_norm
+from dmfvi.linalg import (
+    FloatArray,
+    inverse,
+    pack_symmetric,
+    relative_norm,
+    unpack_symmetric,
+    upper_triangle,
+)
 from dmfvi.models.mixture.shard import normalise
 from dmfvi.models.pca.belief import PcaBelief
 from dmfvi.models.pca.kernels import latent_posteriors

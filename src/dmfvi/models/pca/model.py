@@ -18,7 +18,6 @@ from typing import Literal
 import numpy as np
 
 from dmfvi.families import Gamma
-from dmfvi.families.base import FloatArray, log_det, max_step_definite, max_step_positive
 from dmfvi.inference.expansion import (
     ExpansionInput,
     general_change,
@@ -26,7 +25,15 @@ from dmfvi.inference.expansion import (
     rotating_change,
 )
 from dmfvi.inference.model import Coroutine, Model, Update
-from dmfvi.linalg import inverse, relative_norm, symmetrize
+from dmfvi.linalg import (
+    FloatArray,
+    inverse,
+    log_det,
+    max_step_definite,
+    max_step_positive,
+    relative_norm,
+    symmetrize,
+)
 from dmfvi.models.pca.belief import GammaPrior, PcaBelief, PcaPrior
 from dmfvi.models.pca.posterior import PcaPosterior
 from dmfvi.models.pca.shard import Shard, Weights

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from dmfvi.families import Gamma, MultivariateNormal, Normal, Product
-from dmfvi.families.base import Family, FloatArray, log_det, unpack_symmetric
-from dmfvi.linalg import relative_norm
+from dmfvi.families.base import Family
+from dmfvi.linalg import FloatArray, log_det, relative_norm, unpack_symmetric
 from dmfvi.models.pca.belief import PcaBelief
 from dmfvi.models.pca.shard import MaskedShard, Weights
 from dmfvi.models.pca.start import Units

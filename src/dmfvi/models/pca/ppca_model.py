@@ -18,9 +18,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric
 from dmfvi.inference.model import Coroutine, Model, Update
-from dmfvi.linalg import relative_norm
+from dmfvi.linalg import FloatArray, pack_symmetric, relative_norm, unpack_symmetric
 from dmfvi.models.pca.posterior import PcaPosterior
 from dmfvi.models.pca.shard import Shard, Weights
 from dmfvi.models.pca.start import Units, agree_on_loadings

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric, upper_triangle
-from dmfvi.linalg import inverse
+from dmfvi.linalg import FloatArray, inverse, pack_symmetric, unpack_symmetric, upper_triangle
 from dmfvi.models.pca.kernels import LatentPosteriors, latent_posteriors
 from dmfvi.models.pca.start import spread_of
 from dmfvi.models.pca.statistics import PcaStatistics

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray, pack_symmetric, unpack_symmetric
+from dmfvi.linalg import FloatArray, pack_symmetric, unpack_symmetric
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 from dmfvi.models.pca.belief import PcaBelief
 from dmfvi.models.pca.model import BayesianPcaModel
 from dmfvi.models.pca.statistics import Layout, PcaStatistics

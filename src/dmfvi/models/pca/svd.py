@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 from dmfvi.models.pca.factors import FactorEstimator
 from dmfvi.models.pca.posterior import PcaPosterior
 from dmfvi.models.pca.start import Units

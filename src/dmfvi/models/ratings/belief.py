@@ -8,8 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dmfvi.families.base import pack_symmetric, unpack_symmetric
-from dmfvi.linalg import FloatArray, inverse, symmetrize
+from dmfvi.linalg import FloatArray, inverse, pack_symmetric, symmetrize, unpack_symmetric
 from dmfvi.models.ratings.kernels import NoisePrior, RecordLayout, records_of
 from dmfvi.tags import stored_as
 

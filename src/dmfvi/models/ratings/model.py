@@ -17,9 +17,8 @@ from typing import Literal
 import numpy as np
 from scipy.special import digamma, polygamma
 
-from dmfvi.families.base import unpack_symmetric
 from dmfvi.inference.model import Model, Update
-from dmfvi.linalg import FloatArray, relative_norm
+from dmfvi.linalg import FloatArray, relative_norm, unpack_symmetric
 from dmfvi.models.ratings.belief import PriorKnowledge, RatingBelief, SidePrior
 from dmfvi.models.ratings.kernels import RecordLayout, RowPosteriors, records_of, solve_items
 from dmfvi.models.ratings.posterior import RatingPosterior

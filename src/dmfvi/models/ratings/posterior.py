@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dmfvi.families.base import pack_symmetric, unpack_symmetric
-from dmfvi.linalg import FloatArray
+from dmfvi.linalg import FloatArray, pack_symmetric, unpack_symmetric
 from dmfvi.models.ratings.belief import RatingBelief, SidePrior, canonical
 from dmfvi.models.ratings.kernels import (
     NoisePrior,

@@ -12,8 +12,7 @@ from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.estimator import NetworkEstimator, generator_of
-from dmfvi.families.base import unpack_symmetric
-from dmfvi.linalg import FloatArray, plain
+from dmfvi.linalg import FloatArray, plain, unpack_symmetric
 from dmfvi.models.ratings.ids import IdIndex
 from dmfvi.models.ratings.kernels import RatingRows, index_type
 from dmfvi.models.ratings.posterior import UNKNOWN, RatingPosterior, UserPosteriors

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dmfvi.families.base import pack_symmetric, unpack_symmetric
-from dmfvi.linalg import FloatArray
+from dmfvi.linalg import FloatArray, pack_symmetric, unpack_symmetric
 from dmfvi.models.ratings.kernels import RecordLayout
 
 N_SCALARS = 6

@@ -13,11 +13,10 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from dmfvi.estimator import NetworkEstimator, generator_of
 from dmfvi.families import MultivariateNormal, NormalGamma
-from dmfvi.families.base import FloatArray
 from dmfvi.inference.federation import Federation
 from dmfvi.inference.session import InferenceObserver, Session
 from dmfvi.inference.starts import FeatureUnits, agree_on_units
-from dmfvi.linalg import inverse, plain, symmetrize
+from dmfvi.linalg import FloatArray, inverse, plain, symmetrize
 from dmfvi.models.pca.belief import GammaPrior
 from dmfvi.models.regression.linear import LinearRegression, RegressionShard
 from dmfvi.models.regression.logistic import LogisticRegression, predictive_probability

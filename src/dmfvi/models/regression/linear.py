@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dmfvi.families import NormalGamma
-from dmfvi.families.base import FloatArray
 from dmfvi.families.normal import HALF_LOG_2PI
 from dmfvi.inference.model import ConjugateModel, Statistics
+from dmfvi.linalg import FloatArray
 
 
 @dataclass(frozen=True)

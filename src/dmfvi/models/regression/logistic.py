@@ -17,8 +17,8 @@ import numpy as np
 from scipy.special import expit
 
 from dmfvi.families import MultivariateNormal
-from dmfvi.families.base import FloatArray
 from dmfvi.inference.model import ConjugateModel, Statistics
+from dmfvi.linalg import FloatArray
 from dmfvi.models.regression.linear import RegressionShard
 
 #: nodes of the Gauss-Hermite rule for predictive probabilities

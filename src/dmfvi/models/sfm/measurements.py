@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.readers.tracks import Tracks
 from dmfvi.validation import unmasked

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from dmfvi.families.base import FloatArray
+from dmfvi.linalg import FloatArray
 
 CameraModel = Literal["orthographic", "scaled-orthographic"]
 

@@ -19,10 +19,17 @@ from typing import NamedTuple
 import numpy as np
 
 from dmfvi.families import Gamma
-from dmfvi.families.base import log_det, pack_symmetric, unpack_symmetric
 from dmfvi.inference.expansion import ExpansionInput, rotating_change
 from dmfvi.inference.model import Coroutine, Model, Update
-from dmfvi.linalg import FloatArray, inverse, relative_norm, symmetrize
+from dmfvi.linalg import (
+    FloatArray,
+    inverse,
+    log_det,
+    pack_symmetric,
+    relative_norm,
+    symmetrize,
+    unpack_symmetric,
+)
 from dmfvi.models.pca.belief import GammaPrior
 from dmfvi.models.pca.start import agree_on_loadings
 from dmfvi.models.sfm.shard import DIMENSIONS, AffineShard, Points

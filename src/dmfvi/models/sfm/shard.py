@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmfvi.families.base import log_det
-from dmfvi.linalg import FloatArray, inverse
+from dmfvi.linalg import FloatArray, inverse, log_det
 from dmfvi.models.pca.start import spread_of
 
 DIMENSIONS = 3

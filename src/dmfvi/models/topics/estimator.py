@@ -13,10 +13,10 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmfvi.estimator import NetworkEstimator, generator_of
-from dmfvi.families.base import FloatArray
 from dmfvi.inference.federation import Federation
 from dmfvi.inference.session import InferenceObserver, Session
 from dmfvi.inference.stochastic import Minibatches, Stochastic, StochasticBelief
+from dmfvi.linalg import FloatArray
 from dmfvi.models.topics import model as lda
 from dmfvi.models.topics.kernels import DocumentPosteriors
 from dmfvi.models.topics.model import Documents, select_documents

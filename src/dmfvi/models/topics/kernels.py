@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import psi
 
-from dmfvi.families.base import FloatArray
 from dmfvi.families.dirichlet import Dirichlet
+from dmfvi.linalg import FloatArray
 
 #: a solution from a new beginning replaces the old one if its bound is higher by this much
 MARGIN = 1e-3

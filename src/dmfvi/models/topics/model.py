@@ -17,8 +17,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from dmfvi.families import Dirichlet
-from dmfvi.families.base import FloatArray
 from dmfvi.inference.model import ConjugateModel, Statistics
+from dmfvi.linalg import FloatArray
 from dmfvi.models.topics.kernels import Counts, DocumentPosteriors, document_posteriors
 
 #: shape of the Gamma draws that begin the topics: 1 give or take a tenth
