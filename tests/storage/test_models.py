@@ -16,7 +16,8 @@ import pytest
 import dmfvi
 from dmfvi import Network
 from dmfvi.datasets import make_cube, make_ratings
-from dmfvi.storage.models import MODEL, known_estimators
+from dmfvi.models import ESTIMATORS
+from dmfvi.storage.models import MODEL
 from dmfvi.storage.structured import write_structured
 from helpers import low_rank_shards
 
@@ -78,7 +79,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 
 
 def test_every_estimator_has_a_case() -> None:
-    assert set(CASES) == set(known_estimators())
+    assert set(CASES) == set(ESTIMATORS)
 
 
 @lru_cache

@@ -1,5 +1,19 @@
-"""Files: fitted models, checkpoints, and writes that are whole or not at all."""
+"""Files: fitted models, checkpoints, and writes that are whole or not at all.
 
-from dmfvi.storage.models import FILE_NAME, details, load, save
+``files``, ``archive`` and ``structured`` know no model, and ``journal`` only the node loop; ``models`` stands above the
+estimators, so it is imported when it is asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dmfvi.storage.models import FILE_NAME, details, load, save
 
 __all__ = ["FILE_NAME", "details", "load", "save"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("dmfvi.storage.models"), name)

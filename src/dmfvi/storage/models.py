@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.consensus import ConsensusRule
 from dmfvi.inference.federation import Federation
+from dmfvi.models import ESTIMATORS
 from dmfvi.storage.archive import FileKind, read_archive
 from dmfvi.storage.structured import read_structured, write_structured
 
@@ -30,21 +31,12 @@ OF_THE_MACHINE = {"verbose"}
 FORMER_FILES = ("posterior.npz", "ratings.npz")
 
 
-def known_estimators() -> dict[str, type[BaseEstimator]]:
-    """All estimators by their public name, which is their tag in a file."""
-    from dmfvi.models import (
-        ESTIMATORS,  # the engines keep their journals here, and stand below the models
-    )
-
-    return ESTIMATORS
-
-
 def save(model: Any, path: str | Path, details: Mapping[str, Any] | None = None) -> Path:
     """Write a fitted estimator to ``path`` (.npz), whole or not at all.
 
     ``details`` are plain facts of the run that are not the estimator's, for ``dmfvi.storage.details``.
     """
-    name, known = type(model).__name__, known_estimators()
+    name, known = type(model).__name__, ESTIMATORS
     if known.get(name) is not type(model):
         raise TypeError(f"cannot save a {name}, known are {sorted(known)}")
     check_is_fitted(model)
@@ -68,7 +60,7 @@ def load(path: str | Path, kind: type[Any] = BaseEstimator) -> Any:
     file = _file(path)
     content = read_structured(file, MODEL)
     try:
-        model = known_estimators()[content["estimator"]](**content["settings"])
+        model = ESTIMATORS[content["estimator"]](**content["settings"])
         model._restore(content["fitted"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise MODEL.refusal(file, f"was written by another version ({error!r})") from error

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmfvi.linalg import FloatArray
+from dmfvi.models.sfm.tracks import Tracks
 from dmfvi.network import Network
-from dmfvi.readers.tracks import Tracks
 from dmfvi.validation import unmasked
 
 IntArray = NDArray[np.integer[Any]]

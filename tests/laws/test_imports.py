@@ -1,0 +1,102 @@
+"""The order of the rooms: a value flows one way, and no room imports from one above it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import dmfvi
+
+SOURCE = Path(dmfvi.__file__).parent
+#: rooms from the bottom to the top; a module belongs to the longest name that it begins with
+ORDER = [
+    ["tags", "linalg"],
+    ["families"],
+    ["network"],
+    ["storage.files", "storage.archive", "storage.structured"],
+    ["consensus"],
+    ["inference.model", "inference.starts", "inference.expansion"],
+    ["inference.acceleration", "inference.stochastic"],
+    ["node"],
+    ["storage.journal"],
+    ["engines"],
+    ["inference.federation", "inference.collective", "inference.session", "progress"],
+    ["validation", "estimator"],
+    ["models"],
+    ["storage", "storage.models"],
+    ["readers", "datasets"],
+    ["report"],
+    ["experiments", "deploy", "demo"],
+    ["cli", "__main__", "__init__"],
+]
+RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
+#: what the steps of a model may use
+OF_A_MODEL = {
+    "tags",
+    "linalg",
+    "families",
+    "inference.model",
+    "inference.starts",
+    "inference.expansion",
+}
+
+
+def room_of(module: str) -> str:
+    """The room of a module, given without the package's name."""
+    found = [room for room in RANK if module == room or module.startswith(f"{room}.")]
+    assert found, f"{module} is in no room: add it to ORDER"
+    return max(found, key=len)
+
+
+def imports_of(file: Path) -> list[str]:
+    """Modules of this library that a file imports when it is imported."""
+    found = []
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dmfvi":
+            module = (node.module or "").partition(".")[2]
+            names = [alias.name for alias in node.names]
+            found += [module] if module else [name for name in names if not name.startswith("_")]
+        elif isinstance(node, ast.Import):
+            found += [a.name.partition(".")[2] for a in node.names if a.name.startswith("dmfvi.")]
+    return found
+
+
+def modules() -> dict[str, list[str]]:
+    """Every module with what it imports."""
+    made = {}
+    for file in sorted(SOURCE.rglob("*.py")):
+        name = ".".join(file.relative_to(SOURCE).with_suffix("").parts)
+        made[name.removesuffix(".__init__")] = imports_of(file)
+    return made
+
+
+def test_no_room_imports_from_one_above_it() -> None:
+    upwards = [
+        f"{name} imports {used}"
+        for name, imported in modules().items()
+        if name not in ("__init__", "inference")
+        for used in imported
+        if RANK[room_of(used)] > RANK[room_of(name)]
+    ]
+    assert not upwards
+
+
+def test_the_steps_of_a_model_know_no_graph_and_no_engine() -> None:
+    """Models use families, the contract and starts; of other models only what is not an estimator."""
+    strange = [
+        f"{name} imports {used}"
+        for name, imported in modules().items()
+        if name.startswith("models.") and name.rpartition(".")[2] in ("model", "poisson_gamma")
+        for used in imported
+        if room_of(used) not in OF_A_MODEL
+        and not (room_of(used) == "models" and "estimator" not in used)
+    ]
+    assert not strange
+
+
+def test_an_import_upwards_would_be_found(tmp_path: Path) -> None:
+    """The check above can fail."""
+    file = tmp_path / "wrong.py"
+    file.write_text("from dmfvi.cli.app import main\nfrom dmfvi import consensus, __version__\n")
+    assert imports_of(file) == ["cli.app", "consensus"]
+    assert RANK[room_of("cli.app")] > RANK[room_of("consensus.base")]
