@@ -15,7 +15,8 @@ from rich.table import Table as RichTable
 from dmfvi.cli.network import Topology, make_network
 from dmfvi.models.sfm.estimator import StructureFromMotion
 from dmfvi.models.sfm.metric import CameraModel
-from dmfvi.readers.tracks import Tracks, read_tracks
+from dmfvi.models.sfm.tracks import Tracks
+from dmfvi.readers.tracks import read_tracks
 from dmfvi.storage import FILE_NAME, save
 from dmfvi.storage.files import write_text
 
