@@ -22,7 +22,7 @@ MPI_PROGRAM = """
 import time
 import numpy as np
 from mpi4py import MPI
-from dmfvi.consensus.base import Place
+from dmfvi.consensus.base import LocalView
 from dmfvi.consensus import BregmanADMM
 from dmfvi.engines.mpi import MpiEngine
 from dmfvi.inference.model import Average
@@ -32,14 +32,14 @@ from dmfvi.node import Job, Message
 comm = MPI.COMM_WORLD
 network = Network.ring(comm.Get_size())
 engine = MpiEngine()
-place = Place.of(network, comm.Get_rank())
+place = LocalView.of(network, comm.Get_rank())
 rule = BregmanADMM()
 job = Job(Average(), rule)
-exchange = engine._exchange(job, place)
+exchange = engine._exchange(job, view)
 payload = np.random.default_rng(comm.Get_rank()).standard_normal(%(size)d)
-message = Message(place.node, 0, payload, 0, 9)
-graph = comm.Create_dist_graph_adjacent(list(place.neighbours), list(place.neighbours), reorder=False)
-receive = np.empty((place.degree, payload.size))
+message = Message(view.node, 0, payload, 0, 9)
+graph = comm.Create_dist_graph_adjacent(list(view.neighbours), list(view.neighbours), reorder=False)
+receive = np.empty((view.degree, payload.size))
 raw, ours = [], []
 for turn in range(%(repeats)d):
     comm.Barrier()

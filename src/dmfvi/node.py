@@ -1,9 +1,9 @@
 """The node loop: local step -> consensus step -> messages. The same on every engine.
 
 Pure steps: ``start_node`` and ``step_node`` take state and inbox and give back state, message
-and report. The nodes stop by themselves: each message carries for how many rounds its sender
-and everyone it has heard of have been calm; who sees that reach the diameter names a round, far
-enough ahead for all to learn of it.
+and report. The nodes stop by themselves: each message carries ``converged_rounds``, for how many consecutive
+rounds its sender, and every node it has (transitively) heard from, met the stopping criterion. A node that sees this
+number exceed the network's diameter names the round in which all stop, far enough ahead for all to learn of it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
 from dmfvi.inference.model import Model
 from dmfvi.linalg import FloatArray
 from dmfvi.tags import stored_as
 
 NO_STOP = np.iinfo(np.int64).max
-#: a node is calm when its estimated error is this part of tol: neighbours may be worse off
+#: a node has converged when its estimated error is below this part of tol: neighbours may be worse off
 SAFETY = 0.1
-#: with lost messages one sweep may look calm by chance
-CALM_SWEEPS_WHEN_LATE = 3
-#: rounds per hop that news of a node's calm may be old when the others name the round to stop
-HELD_ROUNDS = 10
+#: with lost messages one sweep may look converged by chance
+CONVERGED_SWEEPS_WHEN_LATE = 3
+#: rounds per hop for which a node's last agreement still counts when the round to stop comes
+RECENT_ROUNDS = 10
 #: assumed contraction per sweep while it cannot be measured, and its cap
 DEFAULT_RATE, MAX_RATE = 0.5, 0.98
 
@@ -56,7 +56,7 @@ class Message:
     sender: int
     round: int
     payload: FloatArray
-    quiet: int
+    converged_rounds: int
     stop_at: int
 
     @property
@@ -65,20 +65,20 @@ class Message:
         return int(self.payload.nbytes) + 32
 
 
-@stored_as("settled")
-class Settled(NamedTuple):
-    """What a node held when it was last calm."""
+@stored_as("agreement")
+class Agreement(NamedTuple):
+    """What a node held when it last met the stopping criterion."""
 
     belief: Any
     estimate: FloatArray  # of the average target, from which the belief follows
-    round: int  # the last one in which it was calm
+    round: int  # the last one in which it was met
 
 
 @stored_as("node-state")
 class NodeState(NamedTuple):
     """Everything one node knows."""
 
-    place: Place
+    view: LocalView
     shard: Any
     rule: Any
     belief: Any
@@ -88,14 +88,16 @@ class NodeState(NamedTuple):
     objective: float = float("nan")  # bound at the belief before the last sweep
     change: float = np.inf
     rate: float = DEFAULT_RATE
-    calm: bool = False
-    calm_sweeps: int = 0
+    converged: bool = False
+    converged_sweeps: int = 0
     late: bool = False  # a message has been missed at least once
-    quiet: int = 0
-    others_quiet: Mapping[int, int] = MappingProxyType({})  # as last heard; silence is not calm
+    converged_rounds: int = 0
+    neighbours_converged: Mapping[int, int] = MappingProxyType(
+        {}
+    )  # as last received; silence is not convergence
     stop_at: int = NO_STOP
     done: bool = False
-    settled: Settled | None = None
+    agreed: Agreement | None = None
 
 
 @dataclass(frozen=True)
@@ -108,10 +110,10 @@ class NodeReport:
     late: bool = False
 
 
-def start_node(job: Job, place: Place, shard: Any, belief: Any) -> NodeState:
+def start_node(job: Job, view: LocalView, shard: Any, belief: Any) -> NodeState:
     """First local step from the shared start."""
     own = _statistics(job, shard, belief)
-    return NodeState(place, shard, job.rule.start(place, _target(job, place, own)), belief, own)
+    return NodeState(view, shard, job.rule.start(view, _target(job, view, own)), belief, own)
 
 
 def step_node(
@@ -128,7 +130,7 @@ def step_node(
     if progress.ready:
         state, limited = _sweep(job, state, progress)
     elif progress.disagreement > SAFETY * job.tol:
-        state = state._replace(calm=False, calm_sweeps=0)
+        state = state._replace(converged=False, converged_sweeps=0)
     state = _agree_to_stop(job, state, inbox)
     return state, NodeReport(progress.ready, limited, progress.disagreement, progress.late)
 
@@ -136,10 +138,10 @@ def step_node(
 def message_of(job: Job, state: NodeState) -> Message:
     """The message of the round just done."""
     return Message(
-        state.place.node,
+        state.view.node,
         state.rule.round,
         job.rule.payload(state.rule),
-        state.quiet,
+        state.converged_rounds,
         state.stop_at,
     )
 
@@ -149,16 +151,16 @@ def ask_to_stop(state: NodeState) -> NodeState:
 
     The message of this round may be on its way already, so the wish leaves with the next one.
     """
-    wished = state.round + 1 + state.place.diameter
+    wished = state.round + 1 + state.view.diameter
     return state._replace(stop_at=min(state.stop_at, wished))
 
 
-def _target(job: Job, place: Place, own: FloatArray) -> FloatArray:
+def _target(job: Job, view: LocalView, own: FloatArray) -> FloatArray:
     """t_i = V s_i, so that the average of targets is the sum of statistics.
 
     Replicated shares average the statistics themselves: the prior then counts V times too much.
     """
-    return own if job.replicated else place.n_nodes * own
+    return own if job.replicated else view.n_nodes * own
 
 
 def _statistics(job: Job, shard: Any, belief: Any) -> FloatArray:
@@ -180,11 +182,11 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
         rate = float(np.clip(change / state.change, 0.5 * rate, MAX_RATE))
     # steps that shrink by `rate` a sweep are still this far from their limit
     error = change * rate / (1.0 - rate)
-    calm = error < SAFETY * job.tol and progress.disagreement < SAFETY * job.tol
-    calm_sweeps = state.calm_sweeps + 1 if calm and not update.limited else 0
-    enough = calm_sweeps >= (CALM_SWEEPS_WHEN_LATE if state.late else 1)
+    converged = error < SAFETY * job.tol and progress.disagreement < SAFETY * job.tol
+    converged_sweeps = state.converged_sweeps + 1 if converged and not update.limited else 0
+    enough = converged_sweeps >= (CONVERGED_SWEEPS_WHEN_LATE if state.late else 1)
     own = _statistics(job, state.shard, update.belief)
-    rule_state = job.rule.retarget(state.rule, _target(job, state.place, own))
+    rule_state = job.rule.retarget(state.rule, _target(job, state.view, own))
     state = state._replace(
         rule=rule_state,
         belief=update.belief,
@@ -193,9 +195,9 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
         objective=update.objective,
         change=change,
         rate=rate,
-        calm=enough,
-        calm_sweeps=calm_sweeps,
-        settled=Settled(update.belief, estimate, state.round) if enough else state.settled,
+        converged=enough,
+        converged_sweeps=converged_sweeps,
+        agreed=Agreement(update.belief, estimate, state.round) if enough else state.agreed,
     )
     return state, update.limited
 
@@ -204,33 +206,33 @@ def _agree_to_stop(job: Job, state: NodeState, inbox: Mapping[int, Message]) -> 
     stop_at = min([state.stop_at, *(m.stop_at for m in inbox.values())])
     if job.fixed_sweeps is not None or job.rule.collective:
         # a given number of sweeps, or the same estimate everywhere: all are done together
-        enough = state.calm if job.fixed_sweeps is None else state.sweeps >= job.fixed_sweeps
+        enough = state.converged if job.fixed_sweeps is None else state.sweeps >= job.fixed_sweeps
         return state._replace(stop_at=stop_at, done=enough or state.round >= stop_at)
-    others = dict(state.others_quiet) | {j: m.quiet for j, m in inbox.items()}
-    heard = [others.get(j, 0) for j in state.place.neighbours]
-    quiet = 1 + min([state.quiet, *heard]) if state.calm else 0
-    if stop_at == NO_STOP and quiet > state.place.diameter:
-        stop_at = state.round + state.place.diameter
-    settled = state.settled
-    if state.calm and settled is not None:
-        settled = settled._replace(round=state.round)
+    others = dict(state.neighbours_converged) | {j: m.converged_rounds for j, m in inbox.items()}
+    heard = [others.get(j, 0) for j in state.view.neighbours]
+    converged_rounds = 1 + min([state.converged_rounds, *heard]) if state.converged else 0
+    if stop_at == NO_STOP and converged_rounds > state.view.diameter:
+        stop_at = state.round + state.view.diameter
+    agreed = state.agreed
+    if state.converged and agreed is not None:
+        agreed = agreed._replace(round=state.round)
     state = state._replace(
-        quiet=quiet,
-        others_quiet=others,
+        converged_rounds=converged_rounds,
+        neighbours_converged=others,
         stop_at=stop_at,
         done=state.round >= stop_at,
-        settled=settled,
+        agreed=agreed,
     )
-    return _hold(state) if state.done else state
+    return _recent_agreement(state) if state.done else state
 
 
-def _hold(state: NodeState) -> NodeState:
-    """The end of a node that was calm when the round to stop was named, and is not now.
+def _recent_agreement(state: NodeState) -> NodeState:
+    """The end of a node that had converged when the round to stop was named, and has not now.
 
-    Late messages and a changed step may stir it in the rounds between; all had agreed before. A calm of long ago is
-    none: the node was away since, or an observer wished to stop before anybody was calm.
+    Late messages and a changed step size may move it in the rounds between; all had agreed before. An agreement of long
+    ago does not count: the node was away since, or an observer asked to stop before anybody had converged.
     """
-    recent = state.stop_at - HELD_ROUNDS * (1 + state.place.diameter)
-    if state.calm or state.settled is None or state.settled.round < recent:
+    recent = state.stop_at - RECENT_ROUNDS * (1 + state.view.diameter)
+    if state.converged or state.agreed is None or state.agreed.round < recent:
         return state
-    return state._replace(belief=state.settled.belief, calm=True)
+    return state._replace(belief=state.agreed.belief, converged=True)

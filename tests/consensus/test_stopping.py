@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from dmfvi import Network
-from dmfvi.consensus import BregmanADMM, Place
-from dmfvi.engines.net.engine import _farewell
+from dmfvi.consensus import BregmanADMM, LocalView
+from dmfvi.engines.net.engine import final_message
 from dmfvi.inference.model import Average, Model, Update
 from dmfvi.node import NO_STOP, Job, NodeState, ask_to_stop, message_of, start_node, step_node
 
 
 def stirred(state: NodeState) -> NodeState:
     """A node whose links have just become worse: its dual step halves before the others know."""
-    late = state.rule.lateness
+    late = state.rule.staleness
     worse = replace(late, version=late.version + 1, level=8 * late.level)
-    return state._replace(rule=state.rule._replace(lateness=worse))
+    return state._replace(rule=state.rule._replace(staleness=worse))
 
 
 @pytest.mark.parametrize("rounds_per_sweep", ["auto", 1])
@@ -27,7 +27,7 @@ def test_a_node_stirred_after_the_stop_was_named(network: Network, rounds_per_sw
     job = Job(Average(), BregmanADMM(rounds=rounds_per_sweep), tol=1e-6)
     rng = np.random.default_rng(0)
     vectors = [rng.normal(3.0, 1.0, 4) for _ in range(network.n_nodes)]
-    nodes = [start_node(job, Place.of(network, i), v, None) for i, v in enumerate(vectors)]
+    nodes = [start_node(job, LocalView.of(network, i), v, None) for i, v in enumerate(vectors)]
     stirring, rounds, upset = False, 0, 0.0
     while not all(node.done for node in nodes):
         rounds += 1
@@ -47,9 +47,9 @@ def test_a_node_stirred_after_the_stop_was_named(network: Network, rounds_per_sw
     for node in nodes:
         np.testing.assert_allclose(node.belief, expected, rtol=1e-6)
         # and what it tells one that comes too late
-        last = _farewell(job, node)
-        told = job.rule.told(last.payload, expected)
-        assert last.quiet > 0
+        last = final_message(job, node)
+        told = job.rule.final_estimate(last.payload, expected)
+        assert last.converged_rounds > 0
         np.testing.assert_allclose(told, expected, rtol=1e-6)
 
 
@@ -76,7 +76,7 @@ LEAVING = Job(Saddle(), BregmanADMM(), tol=1e-6)
 
 def leaving_a_saddle(ask_at: int | None = None) -> tuple[list[NodeState], list[NodeState]]:
     """The nodes at their end, and as they were when calm at the saddle."""
-    nodes = [start_node(LEAVING, Place.of(CHAIN, i), 1 / 9, 1 + 4e-9) for i in range(9)]
+    nodes = [start_node(LEAVING, LocalView.of(CHAIN, i), 1 / 9, 1 + 4e-9) for i in range(9)]
     at_saddle: list[NodeState] = []
     for number in range(1, 2000):
         said = [message_of(LEAVING, node) for node in nodes]
@@ -84,14 +84,14 @@ def leaving_a_saddle(ask_at: int | None = None) -> tuple[list[NodeState], list[N
             if not node.done:
                 inbox = {j: said[j] for j in CHAIN.neighbours(i)}
                 nodes[i], _ = step_node(LEAVING, node, inbox)
-        if not at_saddle and nodes[0].calm:
+        if not at_saddle and nodes[0].converged:
             at_saddle = list(nodes)
         if number == ask_at:
             nodes = [ask_to_stop(node) for node in nodes]
         if all(node.done for node in nodes):
             break
     assert at_saddle
-    assert at_saddle[0].settled is not None
+    assert at_saddle[0].agreed is not None
     return nodes, at_saddle
 
 
@@ -99,7 +99,7 @@ def test_a_wish_to_stop_does_not_bring_back_a_calm_of_long_ago() -> None:
     nodes, _ = leaving_a_saddle(ask_at=480)
     for node in nodes:
         assert node.belief == pytest.approx(2.0, abs=1e-3)
-        assert not node.calm
+        assert not node.converged
 
 
 def test_a_node_that_was_away_since_its_calm_knows_that_it_missed_the_end() -> None:
@@ -109,5 +109,5 @@ def test_a_node_that_was_away_since_its_calm_knows_that_it_missed_the_end() -> N
     late = at_saddle[0]
     while not late.done:
         late, _ = step_node(LEAVING, late, {1: said})
-    assert not late.calm  # so the engine asks the others what was agreed on
-    assert _farewell(LEAVING, late).quiet == 0
+    assert not late.converged  # so the engine asks the others what was agreed on
+    assert final_message(LEAVING, late).converged_rounds == 0

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from dmfvi.consensus.allreduce import AllReduce
-from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
 from dmfvi.consensus.bregman_admm import BregmanADMM
 from dmfvi.consensus.flood import Flood
 from dmfvi.consensus.moments_admm import MomentsADMM
@@ -54,9 +54,9 @@ __all__ = [
     "ConsensusRule",
     "Flood",
     "Incoming",
+    "LocalView",
     "MomentsADMM",
     "ParameterADMM",
-    "Place",
     "Progress",
     "StatisticsTracking",
     "make",

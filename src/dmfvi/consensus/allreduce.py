@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
 from dmfvi.linalg import FloatArray
 from dmfvi.tags import stored_as
 
@@ -18,7 +18,7 @@ EVERYONE = -1
 class ReduceState:
     """The node's own target and the last average."""
 
-    place: Place
+    view: LocalView
     target: FloatArray
     average: FloatArray
     round: int = 0
@@ -30,8 +30,8 @@ class AllReduce(ConsensusRule):
     name = "all-reduce"
     collective = True
 
-    def start(self, place: Place, target: FloatArray) -> ReduceState:
-        return ReduceState(place, target, target)
+    def start(self, view: LocalView, target: FloatArray) -> ReduceState:
+        return ReduceState(view, target, target)
 
     def advance(
         self, state: ReduceState, inbox: Mapping[int, Incoming]
@@ -41,7 +41,7 @@ class AllReduce(ConsensusRule):
                 "all-reduce received no total: it needs an engine with a reduction "
                 "(local, mpi) or consensus='bregman-admm'"
             )
-        average = inbox[EVERYONE].payload / state.place.n_nodes
+        average = inbox[EVERYONE].payload / state.view.n_nodes
         return replace(state, average=average, round=state.round + 1), Progress(
             ready=True, disagreement=0.0
         )
@@ -55,5 +55,5 @@ class AllReduce(ConsensusRule):
     def estimate(self, state: ReduceState) -> FloatArray:
         return state.average
 
-    def rounds_per_sweep(self, place: Place) -> int:
+    def rounds_per_sweep(self, view: LocalView) -> int:
         return 1

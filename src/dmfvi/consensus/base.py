@@ -19,7 +19,7 @@ from dmfvi.tags import stored_as
 
 @stored_as("place")
 @dataclass(frozen=True)
-class Place:
+class LocalView:
     """What a node knows of the network: its own neighbours, and facts that all agreed on."""
 
     node: int
@@ -31,7 +31,7 @@ class Place:
     max_degree: int
 
     @classmethod
-    def of(cls, network: Network, node: int) -> Place:
+    def of(cls, network: Network, node: int) -> LocalView:
         """The place of ``node`` in ``network``."""
         return cls(
             node,
@@ -75,7 +75,7 @@ class ConsensusRule(ABC):
     #: keeps its promise when messages are lost or late
     tolerates_loss: ClassVar[bool] = False
     #: later messages make up for what earlier ones have left out
-    forgives: ClassVar[bool] = False
+    cumulative: ClassVar[bool] = False
     #: numbers at the beginning of a payload that are counts and levels, not sums: they must arrive as they are
     header: ClassVar[int] = 0
 
@@ -87,12 +87,12 @@ class ConsensusRule(ABC):
         """The rule for a model's statistics at its start; one that works on plain sums needs to know nothing of it."""
         return self
 
-    def averages_exactly(self, place: Place) -> bool:
+    def averages_exactly(self, view: LocalView) -> bool:
         """Whether one sweep's rounds leave no disagreement but rounding while every message arrives."""
         return self.collective
 
     @abstractmethod
-    def start(self, place: Place, target: FloatArray) -> Any:
+    def start(self, view: LocalView, target: FloatArray) -> Any:
         """State before the first round; ``round`` is what its next message belongs to."""
 
     @abstractmethod
@@ -111,7 +111,7 @@ class ConsensusRule(ABC):
         """After the newest message went out coarser than it is, as ``payload``: what the neighbours go by."""
         return state
 
-    def farewell(self, state: Any, agreed: FloatArray) -> FloatArray:
+    def final_payload(self, state: Any, agreed: FloatArray) -> FloatArray:
         """The payload of a node's last message, with what was agreed on for one that comes too late."""
         return self.payload(state)
 
@@ -119,8 +119,8 @@ class ConsensusRule(ABC):
         """Numbers in the shortest payload that a neighbour may send."""
         return int(self.payload(state).size)
 
-    def told(self, payload: FloatArray, like: FloatArray) -> FloatArray | None:
-        """The estimate that a farewell carries, None if it carries none; ``like`` has its size."""
+    def final_estimate(self, payload: FloatArray, like: FloatArray) -> FloatArray | None:
+        """The estimate that a final_payload carries, None if it carries none; ``like`` has its size."""
         return None
 
     @abstractmethod
@@ -128,5 +128,5 @@ class ConsensusRule(ABC):
         """This node's estimate of the average target."""
 
     @abstractmethod
-    def rounds_per_sweep(self, place: Place) -> int:
+    def rounds_per_sweep(self, view: LocalView) -> int:
         """Rounds between local sweeps on this network while no message is late."""

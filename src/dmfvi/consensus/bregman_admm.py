@@ -28,7 +28,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
 from dmfvi.consensus.mixing import DEFAULT_DAMPING, Mixing, design_mixing
 from dmfvi.linalg import FloatArray, relative_norm
 from dmfvi.tags import stored_as
@@ -37,23 +37,23 @@ from dmfvi.tags import stored_as
 HISTORY = 48
 #: consensus error left per sweep in the edge-anchored form
 EDGE_DAMPING = 0.15
-#: weight of the newest observation in the running mean of lateness
-LATENESS_MEMORY = 0.05
+#: weight of the newest observation in the running mean of staleness
+STALENESS_MEMORY = 0.05
 #: a neighbour silent for longer is away, not late: it must not slow the others down
-LATENESS_CAP = 8
-#: the agreed lateness is raised past this excess, and lowered (by node 0) below this part of it
+STALENESS_CAP = 8
+#: the agreed staleness is raised past this excess, and lowered (by node 0) below this part of it
 RAISE_ABOVE, LOWER_BELOW, LOWER_AFTER = 1.5, 0.25, 60
-#: per round, what a node remembers of the worst lateness that it has heard of
+#: per round, what a node remembers of the worst staleness that it has heard of
 PEAK_DECAY = 0.95
 LOWERING_NODE = 0
-#: an agreed lateness beyond this is no honest one
+#: an agreed staleness beyond this is no honest one
 MOST_LATE = 1e6
-HEADER = 3  # agreement version, agreed lateness, worst lateness heard of
+HEADER = 3  # agreement version, agreed staleness, worst staleness heard of
 
 
-@stored_as("lateness")
+@stored_as("staleness")
 @dataclass(frozen=True)
-class Lateness:
+class Staleness:
     """What the nodes agree on about their links; a higher version supersedes a lower one.
 
     The dual steps of an edge's two ends must be equal for most of the time, so the level changes in
@@ -66,18 +66,18 @@ class Lateness:
     mean: float = 0.0  # of this node's own links
     since: int = 0  # rounds since the level changed here
 
-    def heard(self, version: int, level: float, peak: float) -> Lateness:
+    def merged(self, version: int, level: float, peak: float) -> Staleness:
         """After a neighbour's header."""
         newer = (version, level) > (self.version, self.level)
         merged = replace(self, peak=max(self.peak, PEAK_DECAY * peak))
         return replace(merged, version=version, level=level, since=0) if newer else merged
 
-    def observed(self, lags: list[int], node: int) -> Lateness:
+    def observed(self, lags: list[int], node: int) -> Staleness:
         """After a round in which the neighbours' newest messages were so many rounds old."""
         if self.level == 0 and not any(lags):
             return self
-        lag = float(np.clip(lags, 0, LATENESS_CAP).mean())
-        mean = (1 - LATENESS_MEMORY) * self.mean + LATENESS_MEMORY * lag
+        lag = float(np.clip(lags, 0, STALENESS_CAP).mean())
+        mean = (1 - STALENESS_MEMORY) * self.mean + STALENESS_MEMORY * lag
         peak = max(mean, PEAK_DECAY * self.peak)
         now = replace(self, mean=mean, peak=peak, since=self.since + 1)
         if self.level == 0 or mean > RAISE_ABOVE * self.level:
@@ -127,7 +127,7 @@ class Plan:
 class AdmmState(NamedTuple):
     """One node's side of the algorithm."""
 
-    place: Place
+    view: LocalView
     plan: Plan
     target: FloatArray
     belief: FloatArray  # lambda_i
@@ -135,18 +135,18 @@ class AdmmState(NamedTuple):
     dual: FloatArray  # p_i
     round: int = 0
     phase: int = 0  # rounds since the last sweep
-    lateness: Lateness = Lateness()
+    staleness: Staleness = Staleness()
     history: Mapping[int, FloatArray] = MappingProxyType({})  # round -> S_i
-    heard: Mapping[int, int] = MappingProxyType({})  # neighbour -> its newest round
+    newest: Mapping[int, int] = MappingProxyType({})  # neighbour -> its newest round
     duals: Mapping[int, FloatArray] = MappingProxyType({})  # S_i[k_ij] - S_j[k_ij]
-    theirs: Mapping[int, FloatArray] = MappingProxyType({})  # lambda_j as last heard
+    their_beliefs: Mapping[int, FloatArray] = MappingProxyType({})  # lambda_j as last heard
     edges: Mapping[int, FloatArray] = MappingProxyType({})  # rho_ij
     last_step: float = 1.0  # dual step of the newest own message
 
     @property
     def steady(self) -> bool:
         """Whether the fast schedule is on: automatic, and no message was ever late."""
-        return self.plan.schedule is not None and self.lateness.level == 0
+        return self.plan.schedule is not None and self.staleness.level == 0
 
     @property
     def sweep_length(self) -> int:
@@ -156,12 +156,12 @@ class AdmmState(NamedTuple):
             return plan.rounds
         if plan.fixed_rounds:
             return plan.edge_rounds
-        return max(1, round(plan.edge_rounds * (1.0 + self.lateness.level)))
+        return max(1, round(plan.edge_rounds * (1.0 + self.staleness.level)))
 
     @property
     def edge_penalty(self) -> float:
         """The penalty of the edge-anchored form, smaller when messages are late."""
-        return self.plan.edge_penalty / (1.0 + 1.5 * self.lateness.level)
+        return self.plan.edge_penalty / (1.0 + 1.5 * self.staleness.level)
 
 
 class BregmanADMM(ConsensusRule):
@@ -175,7 +175,7 @@ class BregmanADMM(ConsensusRule):
 
     name = "bregman-admm"
     tolerates_loss = True
-    forgives = True
+    cumulative = True
     header = HEADER
 
     def __init__(
@@ -198,16 +198,16 @@ class BregmanADMM(ConsensusRule):
         self.relaxation = relaxation
         self.damping = damping
 
-    def averages_exactly(self, place: Place) -> bool:
+    def averages_exactly(self, view: LocalView) -> bool:
         if self.penalty != "auto":
             return False
         fixed = None if self.rounds == "auto" else self.rounds
-        return design_mixing(place.eigenvalues, fixed, self.damping).damping == 0.0
+        return design_mixing(view.eigenvalues, fixed, self.damping).damping == 0.0
 
-    def start(self, place: Place, target: FloatArray) -> AdmmState:
+    def start(self, view: LocalView, target: FloatArray) -> AdmmState:
         zero = np.zeros_like(target)
         return _accumulate(
-            AdmmState(place, self._plan(place), target, target, zero, zero), self.relaxation
+            AdmmState(view, self._plan(view), target, target, zero, zero), self.relaxation
         )
 
     def advance(
@@ -215,7 +215,7 @@ class BregmanADMM(ConsensusRule):
     ) -> tuple[AdmmState, Progress]:
         state = _receive(state, inbox)
         dual = sum(state.duals.values(), np.zeros_like(state.target))
-        lags = [state.round - state.heard.get(j, -1) for j in state.place.neighbours]
+        lags = [state.round - state.newest.get(j, -1) for j in state.view.neighbours]
         # |L lambda| / l_2 bounds the distance to the average, and the change of p is s L lambda
         moved = relative_norm(dual - state.dual, state.belief)
         disagreement = moved / (state.last_step * state.plan.lowest)
@@ -224,7 +224,7 @@ class BregmanADMM(ConsensusRule):
         state = _catch_up(state)
         state = state._replace(
             dual=dual,
-            lateness=state.lateness.observed(lags, state.place.node),
+            staleness=state.staleness.observed(lags, state.view.node),
             round=state.round + 1,
             phase=state.phase + 1,
         )
@@ -248,36 +248,36 @@ class BregmanADMM(ConsensusRule):
         told = payload[HEADER : HEADER + state.target.size]
         return state._replace(history={**state.history, state.round: told})
 
-    def farewell(self, state: AdmmState, agreed: FloatArray) -> FloatArray:
+    def final_payload(self, state: AdmmState, agreed: FloatArray) -> FloatArray:
         return _said(state, agreed)
 
     def shortest(self, state: AdmmState) -> int:
         return HEADER + state.target.size
 
-    def told(self, payload: FloatArray, like: FloatArray) -> FloatArray | None:
+    def final_estimate(self, payload: FloatArray, like: FloatArray) -> FloatArray | None:
         size = like.size
         return payload[HEADER + size :] if payload.size == HEADER + 2 * size else None
 
     def estimate(self, state: AdmmState) -> FloatArray:
         return state.belief
 
-    def rounds_per_sweep(self, place: Place) -> int:
-        return self._plan(place).rounds
+    def rounds_per_sweep(self, view: LocalView) -> int:
+        return self._plan(view).rounds
 
-    def _plan(self, place: Place) -> Plan:
+    def _plan(self, view: LocalView) -> Plan:
         fixed = None if self.rounds == "auto" else self.rounds
-        edge_rounds = edge_form_rounds(place, self.penalty) if fixed is None else fixed
+        edge_rounds = edge_form_rounds(view, self.penalty) if fixed is None else fixed
         schedule, rounds = None, edge_rounds
         if self.penalty == "auto":
-            mixing = design_mixing(place.eigenvalues, fixed, self.damping)
+            mixing = design_mixing(view.eigenvalues, fixed, self.damping)
             schedule, rounds = Schedule.of(mixing), mixing.rounds
-        lowest = float(place.eigenvalues[0]) if len(place.eigenvalues) else 1.0
-        c = edge_penalty(place, self.penalty)
+        lowest = float(view.eigenvalues[0]) if len(view.eigenvalues) else 1.0
+        c = edge_penalty(view, self.penalty)
         return Plan(schedule, rounds, c, edge_rounds, fixed is not None, lowest)
 
 
 def _said(state: AdmmState, belief: FloatArray | None) -> FloatArray:
-    late = state.lateness
+    late = state.staleness
     head = np.array([late.version, late.level, late.peak])
     return np.concatenate([head, state.total] if belief is None else [head, state.total, belief])
 
@@ -290,9 +290,9 @@ def _apart(state: AdmmState) -> float:
 
     With lost messages the dual may stand still while beliefs differ: silence is not agreement.
     """
-    if any(j not in state.theirs for j in state.place.neighbours):
+    if any(j not in state.their_beliefs for j in state.view.neighbours):
         return np.inf
-    gap = sum((state.belief - other for other in state.theirs.values()), 0.0 * state.belief)
+    gap = sum((state.belief - other for other in state.their_beliefs.values()), 0.0 * state.belief)
     return relative_norm(gap, state.belief) / state.plan.lowest
 
 
@@ -307,12 +307,12 @@ def _step_edge(state: AdmmState, relaxation: float) -> AdmmState:
     c = state.edge_penalty
     pull = state.target - state.dual
     edges = {}
-    for j in state.place.neighbours:
+    for j in state.view.neighbours:
         # an edge that was never heard from pulls towards the node's own belief
-        middle = 0.5 * (state.belief + state.theirs.get(j, state.belief))
+        middle = 0.5 * (state.belief + state.their_beliefs.get(j, state.belief))
         edges[j] = relaxation * middle + (1.0 - relaxation) * state.edges.get(j, middle)
         pull = pull + c * edges[j]
-    return state._replace(belief=pull / (1.0 + c * state.place.degree), edges=edges)
+    return state._replace(belief=pull / (1.0 + c * state.view.degree), edges=edges)
 
 
 def _accumulate(state: AdmmState, relaxation: float) -> AdmmState:
@@ -323,7 +323,7 @@ def _accumulate(state: AdmmState, relaxation: float) -> AdmmState:
     else:
         step = 0.5 * state.edge_penalty * relaxation
     total = state.total + step * state.belief
-    keep = HISTORY if state.lateness.level > 0 else 1
+    keep = HISTORY if state.staleness.level > 0 else 1
     history = {k: v for k, v in state.history.items() if k > state.round - keep}
     history[state.round] = total
     return state._replace(total=total, history=history, last_step=step)
@@ -339,7 +339,7 @@ def _catch_up(state: AdmmState) -> AdmmState:
 
     Were nothing added for them, the two ends' sums would drift apart with every skipped round.
     """
-    newest = max([state.round, *state.heard.values()])
+    newest = max([state.round, *state.newest.values()])
     if newest == state.round:
         return state
     first = max(state.round + 1, newest - HISTORY)
@@ -350,42 +350,42 @@ def _catch_up(state: AdmmState) -> AdmmState:
 
 def _receive(state: AdmmState, inbox: Mapping[int, Incoming]) -> AdmmState:
     """Pair each new message with this node's own sum of the same round."""
-    heard, duals, beliefs = dict(state.heard), dict(state.duals), dict(state.theirs)
-    lateness = state.lateness
+    newest, duals, beliefs = dict(state.newest), dict(state.duals), dict(state.their_beliefs)
+    staleness = state.staleness
     size = state.target.size
     oldest = min(state.history)
     for j, message in inbox.items():
-        if message.round <= heard.get(j, -1) or message.round < oldest:
+        if message.round <= newest.get(j, -1) or message.round < oldest:
             continue  # superseded, or older than this node remembers
         mine = state.history.get(message.round)
         if mine is None:  # the neighbour is ahead
             mine = _extrapolated(state, message.round)
-        heard[j] = message.round
+        newest[j] = message.round
         duals[j] = mine - message.payload[HEADER : HEADER + size]
         version, level, peak = message.payload[:HEADER]
         if 0 < level <= MOST_LATE and 0 <= version < 2**53:
-            lateness = lateness.heard(int(version), float(level), float(peak))
+            staleness = staleness.merged(int(version), float(level), float(peak))
         if message.payload.size > HEADER + size:
             beliefs[j] = message.payload[HEADER + size :]
-    return state._replace(heard=heard, duals=duals, theirs=beliefs, lateness=lateness)
+    return state._replace(newest=newest, duals=duals, their_beliefs=beliefs, staleness=staleness)
 
 
 # -- settings from the spectrum ---------------------------------------------------------
 
 
-def edge_penalty(place: Place, penalty: float | str) -> float:
+def edge_penalty(view: LocalView, penalty: float | str) -> float:
     """c = 2/sqrt(l_2 l_max) for "auto" (docs/mathematics.md)."""
     if penalty != "auto":
         return float(penalty)
-    values = place.eigenvalues
+    values = view.eigenvalues
     return float(2.0 / np.sqrt(values[0] * values[-1])) if len(values) else 1.0
 
 
-def edge_form_rounds(place: Place, penalty: float | str) -> int:
+def edge_form_rounds(view: LocalView, penalty: float | str) -> int:
     """Rounds that damp disagreement to EDGE_DAMPING in the edge-anchored form."""
     # on irregular graphs the hubs move more slowly than the mean degree suggests
-    degree = 0.5 * (place.mean_degree + place.max_degree)
-    return _edge_form_rounds(degree, tuple(place.eigenvalues), edge_penalty(place, penalty))
+    degree = 0.5 * (view.mean_degree + view.max_degree)
+    return _edge_form_rounds(degree, tuple(view.eigenvalues), edge_penalty(view, penalty))
 
 
 @lru_cache(maxsize=256)

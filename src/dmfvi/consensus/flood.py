@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
 from dmfvi.linalg import FloatArray
 from dmfvi.tags import stored_as
 
@@ -19,7 +19,7 @@ LEADER = 0
 class FloodState:
     """The vector, if it has arrived."""
 
-    place: Place
+    view: LocalView
     value: FloatArray
     known: bool
     round: int = 0
@@ -31,8 +31,8 @@ class Flood(ConsensusRule):
     name = "flood"
     tolerates_loss = True
 
-    def start(self, place: Place, target: FloatArray) -> FloodState:
-        return FloodState(place, target, place.node == LEADER)
+    def start(self, view: LocalView, target: FloatArray) -> FloodState:
+        return FloodState(view, target, view.node == LEADER)
 
     def advance(
         self, state: FloodState, inbox: Mapping[int, Incoming]
@@ -49,11 +49,11 @@ class Flood(ConsensusRule):
     def payload(self, state: FloodState) -> FloatArray:
         return np.concatenate([[1.0 if state.known else 0.0], state.value])
 
-    def told(self, payload: FloatArray, like: FloatArray) -> FloatArray | None:
+    def final_estimate(self, payload: FloatArray, like: FloatArray) -> FloatArray | None:
         return payload[1:] if payload[0] == 1.0 else None
 
     def estimate(self, state: FloodState) -> FloatArray:
         return state.value
 
-    def rounds_per_sweep(self, place: Place) -> int:
+    def rounds_per_sweep(self, view: LocalView) -> int:
         return 1

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
 from dmfvi.linalg import FloatArray, relative_norm
 from dmfvi.tags import stored_as
 
@@ -41,7 +41,7 @@ VARIANCE_STEP = 2.0
 class MomentsState:
     """One node's means and variances, its duals, and the natural part."""
 
-    place: Place
+    view: LocalView
     target: FloatArray
     mean: FloatArray
     variance: FloatArray
@@ -91,25 +91,25 @@ class MomentsADMM(ConsensusRule):
             )
         return MomentsADMM(self.penalty, self.rounds, *scalars)
 
-    def start(self, place: Place, target: FloatArray) -> MomentsState:
+    def start(self, view: LocalView, target: FloatArray) -> MomentsState:
         a, b, rest = self._split(target)
-        return MomentsState(place, target, b / a, 1.0 / a, rest, np.zeros_like(rest))
+        return MomentsState(view, target, b / a, 1.0 / a, rest, np.zeros_like(rest))
 
     def advance(
         self, state: MomentsState, inbox: Mapping[int, Incoming]
     ) -> tuple[MomentsState, Progress]:
         n, e = self._size, self.penalty
         a, b, rest_target = self._split(state.target)
-        m, v, degree = state.mean, state.variance, state.place.degree
+        m, v, degree = state.mean, state.variance, state.view.degree
         gamma, beta, beta_theirs = dict(state.gamma), dict(state.beta), dict(state.beta_theirs)
         zero = np.zeros(n)
         rho_sum, phi_sum, gamma_sum, beta_sum = zero, zero, zero, zero
         rest_gap = np.zeros_like(state.rest)
         mean_gap = np.zeros(n)
-        for j in state.place.neighbours:
+        for j in state.view.neighbours:
             if j not in inbox or inbox[j].round != state.round:
                 raise RuntimeError(
-                    f"moments-admm at node {state.place.node} misses a message from node {j}: "
+                    f"moments-admm at node {state.view.node} misses a message from node {j}: "
                     "this rule needs reliable links, use consensus='bregman-admm'"
                 )
             theirs = inbox[j].payload
@@ -134,10 +134,10 @@ class MomentsADMM(ConsensusRule):
         new_rest = (rest_target - rest_dual + e * anchor) / (1.0 + e * degree)
         if not (np.isfinite(new_m).all() and np.isfinite(new_v).all()):
             raise FloatingPointError(
-                f"moments-admm diverged at node {state.place.node} in round {state.round + 1}: "
+                f"moments-admm diverged at node {state.view.node} in round {state.round + 1}: "
                 f"lower the penalty (now {e:g}) or use consensus='bregman-admm'"
             )
-        lowest = float(state.place.eigenvalues[0]) if len(state.place.eigenvalues) else 1.0
+        lowest = float(state.view.eigenvalues[0]) if len(state.view.eigenvalues) else 1.0
         gap = max(relative_norm(mean_gap, m), relative_norm(rest_gap, state.rest)) / lowest
         state = replace(
             state,
@@ -151,7 +151,7 @@ class MomentsADMM(ConsensusRule):
             round=state.round + 1,
             phase=state.phase + 1,
         )
-        return state, Progress(state.phase >= self.rounds_per_sweep(state.place), gap)
+        return state, Progress(state.phase >= self.rounds_per_sweep(state.view), gap)
 
     def retarget(self, state: MomentsState, target: FloatArray) -> MomentsState:
         return replace(state, target=target, phase=0)
@@ -165,7 +165,7 @@ class MomentsADMM(ConsensusRule):
             [precision / self.unit**2, state.mean * precision / self.unit, state.rest]
         )
 
-    def rounds_per_sweep(self, place: Place) -> int:
+    def rounds_per_sweep(self, view: LocalView) -> int:
         return DEFAULT_ROUNDS if self.rounds == "auto" else self.rounds
 
     @property

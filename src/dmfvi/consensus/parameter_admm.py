@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
 from dmfvi.linalg import FloatArray, relative_norm
 from dmfvi.tags import stored_as
 
@@ -24,7 +24,7 @@ Solver = Callable[[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, i
 class ParameterState(NamedTuple):
     """One node's parameters and dual."""
 
-    place: Place
+    view: LocalView
     statistics: FloatArray
     own: FloatArray
     dual: FloatArray
@@ -74,20 +74,20 @@ class ParameterADMM(ConsensusRule):
         assert self._initial is not None, "for_model names the first parameters"
         return self._initial
 
-    def start(self, place: Place, target: FloatArray) -> ParameterState:
-        return ParameterState(place, target, self.initial, np.zeros_like(self.initial))
+    def start(self, view: LocalView, target: FloatArray) -> ParameterState:
+        return ParameterState(view, target, self.initial, np.zeros_like(self.initial))
 
     def advance(
         self, state: ParameterState, inbox: Mapping[int, Incoming]
     ) -> tuple[ParameterState, Progress]:
-        degree = state.place.degree
-        missing = [j for j in state.place.neighbours if j not in inbox]
+        degree = state.view.degree
+        missing = [j for j in state.view.neighbours if j not in inbox]
         if missing:
             raise RuntimeError(
-                f"parameter-admm at node {state.place.node} misses messages from {missing}: "
+                f"parameter-admm at node {state.view.node} misses messages from {missing}: "
                 "this rule needs reliable links"
             )
-        others = [inbox[j].payload for j in state.place.neighbours]
+        others = [inbox[j].payload for j in state.view.neighbours]
         gap = degree * state.own - sum(others, np.zeros_like(state.own))
         dual = state.dual + 0.5 * self.penalty * gap
         pull = 2.0 * degree * state.own - gap  # sum_j (theta_i + theta_j)
@@ -107,7 +107,7 @@ class ParameterADMM(ConsensusRule):
     def estimate(self, state: ParameterState) -> FloatArray:
         return state.own
 
-    def rounds_per_sweep(self, place: Place) -> int:
+    def rounds_per_sweep(self, view: LocalView) -> int:
         return 1
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from dmfvi.consensus.base import ConsensusRule, Incoming, Place, Progress
+from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
 from dmfvi.consensus.mixing import DEFAULT_DAMPING, Mixing, design_mixing
 from dmfvi.linalg import FloatArray, relative_norm
 from dmfvi.tags import stored_as
@@ -24,7 +24,7 @@ from dmfvi.tags import stored_as
 class TrackingState:
     """One node's running average and the value before it."""
 
-    place: Place
+    view: LocalView
     mixing: Mixing
     target: FloatArray
     value: FloatArray
@@ -46,24 +46,24 @@ class StatisticsTracking(ConsensusRule):
         self.rounds = rounds
         self.damping = damping
 
-    def start(self, place: Place, target: FloatArray) -> TrackingState:
-        return TrackingState(place, self._mixing(place), target, target, target)
+    def start(self, view: LocalView, target: FloatArray) -> TrackingState:
+        return TrackingState(view, self._mixing(view), target, target, target)
 
     def advance(
         self, state: TrackingState, inbox: Mapping[int, Incoming]
     ) -> tuple[TrackingState, Progress]:
         mixing = state.mixing
         gap = np.zeros_like(state.value)
-        for j in state.place.neighbours:
+        for j in state.view.neighbours:
             if j not in inbox or inbox[j].round != state.round:
                 raise RuntimeError(
-                    f"statistics-tracking at node {state.place.node} misses a message from node {j}: "
+                    f"statistics-tracking at node {state.view.node} misses a message from node {j}: "
                     "this rule needs reliable links, use consensus='bregman-admm'"
                 )
             gap += state.value - inbox[j].payload
         a, b = mixing.gradient[state.phase], mixing.momentum[state.phase]
         value = state.value + b * (state.value - state.previous) - a * gap
-        lowest = state.place.eigenvalues[0] if len(state.place.eigenvalues) else 1.0
+        lowest = state.view.eigenvalues[0] if len(state.view.eigenvalues) else 1.0
         progress = Progress(
             ready=state.phase + 1 == mixing.rounds,
             disagreement=relative_norm(gap, state.value) / float(lowest),
@@ -83,9 +83,9 @@ class StatisticsTracking(ConsensusRule):
     def estimate(self, state: TrackingState) -> FloatArray:
         return state.value
 
-    def rounds_per_sweep(self, place: Place) -> int:
-        return self._mixing(place).rounds
+    def rounds_per_sweep(self, view: LocalView) -> int:
+        return self._mixing(view).rounds
 
-    def _mixing(self, place: Place) -> Mixing:
+    def _mixing(self, view: LocalView) -> Mixing:
         rounds = None if self.rounds == "auto" else self.rounds
-        return design_mixing(place.eigenvalues, rounds, self.damping)
+        return design_mixing(view.eigenvalues, rounds, self.damping)

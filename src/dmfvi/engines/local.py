@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dmfvi.consensus.allreduce import EVERYONE
-from dmfvi.consensus.base import Place
+from dmfvi.consensus.base import LocalView
 from dmfvi.engines.base import Observer, RoundRecord, Run, check_links, record_round
 from dmfvi.engines.links import Links
 from dmfvi.network import Network
@@ -55,15 +55,13 @@ class LocalEngine:
         """All rounds from one belief per node until every node has stopped, or ``max_rounds``."""
         check_links(self, job.rule)
         self.links.check_nodes(network.n_nodes)
-        places = [Place.of(network, i) for i in range(network.n_nodes)]
+        views = [LocalView.of(network, i) for i in range(network.n_nodes)]
         workers = _workers(self.n_jobs, len(shards))
         pool = ThreadPoolExecutor(workers) if workers > 1 else None
         # threads over nodes and threads inside BLAS would fight for the same cores
         with pool or nullcontext(), threadpool_limits(1) if pool else nullcontext():
             each: Callable[..., Any] = pool.map if pool else map
-            nodes = list(
-                each(lambda p: start_node(job, p, shards[p.node], beliefs[p.node]), places)
-            )
+            nodes = list(each(lambda p: start_node(job, p, shards[p.node], beliefs[p.node]), views))
             post = _PostOffice(network, self.links, job.rule.collective, self.rng)
             post.send([message_of(job, node) for node in nodes], 0)
             run = Run([node.belief for node in nodes])
@@ -89,17 +87,17 @@ class LocalEngine:
     ) -> tuple[list[NodeState], list[NodeReport | None]]:
         inboxes = post.deliver(number)
         self.clock += 1
-        paused = [self.links.paused(node.place.node, self.clock) for node in nodes]
+        paused = [self.links.paused(node.view.node, self.clock) for node in nodes]
 
         def act(node: NodeState) -> tuple[NodeState, NodeReport | None]:
             # a node that has stopped only repeats its last message
-            if node.done or paused[node.place.node]:
+            if node.done or paused[node.view.node]:
                 return node, None
-            return step_node(job, node, inboxes[node.place.node])
+            return step_node(job, node, inboxes[node.view.node])
 
         stepped = list(each(act, nodes))
         post.send(
-            [None if paused[node.place.node] else message_of(job, node) for node, _ in stepped],
+            [None if paused[node.view.node] else message_of(job, node) for node, _ in stepped],
             number,
         )
         return [node for node, _ in stepped], [report for _, report in stepped]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dmfvi.consensus.allreduce import EVERYONE
-from dmfvi.consensus.base import Place
+from dmfvi.consensus.base import LocalView
 from dmfvi.engines.base import Observer, Run, record_round
 from dmfvi.engines.links import Links
 from dmfvi.linalg import FloatArray
@@ -35,7 +35,7 @@ from dmfvi.node import (
 )
 from dmfvi.storage.journal import Journal
 
-#: numbers that go with a payload: round, quiet, stop_at
+#: numbers that go with a payload: round, converged_rounds, stop_at
 HEADER = 3
 #: a phase that has no round to resume
 NOTHING = -1
@@ -101,12 +101,12 @@ class MpiEngine:
         if self.journal is not None and phase in self.journal.finished:
             belief, last = self.journal.finished[phase]
             return Run([belief], [last], True)
-        place = Place.of(network, node)
+        view = LocalView.of(network, node)
         if self.journal is not None:
             # a rank may be as many rounds ahead of another as there are links between them
-            self.journal.keep = 2 + -(-place.diameter // self.journal.every)
-        state, number = self._start(job, phase, place, shards[0], beliefs[0])
-        exchange = self._exchange(job, place)
+            self.journal.keep = 2 + -(-view.diameter // self.journal.every)
+        state, number = self._start(job, phase, view, shards[0], beliefs[0])
+        exchange = self._exchange(job, view)
         run = Run([state.belief])
         report: NodeReport | None = None
         asked = False  # somebody here wants an end
@@ -154,7 +154,7 @@ class MpiEngine:
         observer: Observer | None,
     ) -> NodeState:
         """History, checkpoint and observer, who may ask for an end."""
-        sent = message.n_bytes * (1 if job.rule.collective else state.place.degree)
+        sent = message.n_bytes * (1 if job.rule.collective else state.view.degree)
         run.history.append(record_round(job, number, [state], [report], sent))
         if self.journal is not None and self.journal.due(number) and not state.done:
             self.journal.note(phase, number, state)
@@ -164,7 +164,7 @@ class MpiEngine:
     # -- start and resume -------------------------------------------------------------
 
     def _start(
-        self, job: Job, phase: int, place: Place, shard: Any, belief: Any
+        self, job: Job, phase: int, view: LocalView, shard: Any, belief: Any
     ) -> tuple[NodeState, int]:
         """A new state, or that of the newest round that every rank remembers."""
         if self.journal is not None:
@@ -172,7 +172,7 @@ class MpiEngine:
             known = None if common == NOTHING else self.journal.at(phase, common)
             if known is not None:
                 return known._replace(shard=shard), common
-        return start_node(job, place, shard, belief), 0
+        return start_node(job, view, shard, belief), 0
 
     def _common_round(self, rounds: list[int]) -> int:
         """The newest round in every rank's list."""
@@ -243,15 +243,15 @@ class MpiEngine:
 
     # -- messages -----------------------------------------------------------------------
 
-    def _exchange(self, job: Job, place: Place) -> _Exchange:
+    def _exchange(self, job: Job, view: LocalView) -> _Exchange:
         if job.rule.collective:
             return _Sum(self.comm)
-        if place.neighbours not in self.graphs:
-            ends = list(place.neighbours)
-            self.graphs[place.neighbours] = self.comm.Create_dist_graph_adjacent(
+        if view.neighbours not in self.graphs:
+            ends = list(view.neighbours)
+            self.graphs[view.neighbours] = self.comm.Create_dist_graph_adjacent(
                 ends, ends, reorder=False
             )
-        return _Neighbours(self.graphs[place.neighbours], place)
+        return _Neighbours(self.graphs[view.neighbours], view)
 
 
 class _Exchange:
@@ -271,10 +271,10 @@ class _Neighbours(_Exchange):
     receiving buffers take turns.
     """
 
-    def __init__(self, graph: Any, place: Place) -> None:
+    def __init__(self, graph: Any, view: LocalView) -> None:
         self.graph = graph
-        self.place = place
-        self.heads = np.empty((place.degree, HEADER), dtype=np.int64)
+        self.view = view
+        self.heads = np.empty((view.degree, HEADER), dtype=np.int64)
         self.receive: list[FloatArray] = []
         self.turn = 0
         self.sending: tuple[Any, ...] = ()  # alive until the exchange is over
@@ -283,9 +283,9 @@ class _Neighbours(_Exchange):
     def begin(self, message: Message) -> _Exchange:
         payload = np.ascontiguousarray(message.payload)
         if not self.receive or self.receive[0].shape[1] != payload.size:
-            self.receive = [np.empty((self.place.degree, payload.size)) for _ in range(2)]
+            self.receive = [np.empty((self.view.degree, payload.size)) for _ in range(2)]
         self.turn = 1 - self.turn
-        head = np.array([message.round, message.quiet, message.stop_at], dtype=np.int64)
+        head = np.array([message.round, message.converged_rounds, message.stop_at], dtype=np.int64)
         self.sending = (head, payload)
         self.requests = [
             self.graph.Ineighbor_allgather(head, self.heads),
@@ -299,7 +299,7 @@ class _Neighbours(_Exchange):
         return {
             j: Message(j, int(head[0]), row, int(head[1]), int(head[2]))
             for j, head, row in zip(
-                self.place.neighbours, self.heads, self.receive[self.turn], strict=True
+                self.view.neighbours, self.heads, self.receive[self.turn], strict=True
             )
         }
 

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from dmfvi import consensus, engines
-from dmfvi.consensus.base import ConsensusRule, Place
+from dmfvi.consensus.base import ConsensusRule, LocalView
 from dmfvi.engines.base import Engine, RoundRecord, Run
 from dmfvi.inference.acceleration import Accelerated
 from dmfvi.inference.collective import Collective
@@ -215,12 +215,12 @@ class Session:
     @property
     def rounds_per_sweep(self) -> int:
         """While no message is late."""
-        return max(1, self.rule.rounds_per_sweep(Place.of(self.network, 0)))
+        return max(1, self.rule.rounds_per_sweep(LocalView.of(self.network, 0)))
 
     @property
     def exact(self) -> bool:
         """Whether one sweep's rounds leave no disagreement, so that all nodes sweep in step."""
-        return self.engine.reliable and self.rule.averages_exactly(Place.of(self.network, 0))
+        return self.engine.reliable and self.rule.averages_exactly(LocalView.of(self.network, 0))
 
     # -- what nodes agree on ------------------------------------------------------------------
 

@@ -137,7 +137,7 @@ class NetworkNode:
             self.epoch,
             self.phase,
             message.round,
-            message.quiet,
+            message.converged_rounds,
             message.stop_at,
             message.payload,
             final,
@@ -275,9 +275,9 @@ class NetworkNode:
             unheard = set(self.neighbours) & set(self.view.component) - set(self.view.own.hears)
             # a member that is a neighbour will be heard any moment: its link would begin all anew
             patience = LINKS_COMING if unheard else 1.0
-            calm = self.clock() - self.changed_at > patience * self.timing.settle
+            converged = self.clock() - self.changed_at > patience * self.timing.settle
             enough = wait_for is None or len(self.view.component) >= wait_for
-            if calm and enough:
+            if converged and enough:
                 break
             if not enough and self.clock() > deadline:
                 others = sorted(self.of_another_model & set(self.neighbours))

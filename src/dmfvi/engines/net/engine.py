@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from dmfvi.consensus.base import Place
+from dmfvi.consensus.base import LocalView
 from dmfvi.engines.base import Observer, Run, check_links, record_round
 from dmfvi.engines.net.compression import SHARE, SHRINKING
 from dmfvi.engines.net.endpoint import HELP_AGAIN, NetworkNode
 from dmfvi.network import Network
 from dmfvi.node import (
     NO_STOP,
+    Agreement,
     Job,
     Message,
     NodeState,
-    Settled,
     ask_to_stop,
     message_of,
     start_node,
@@ -84,8 +84,8 @@ class NetworkEngine:
             node.finals[phase] = bytes(final)
             node.phase += 1
             return Run([belief], [known], True)
-        place = Place.of(network, index)
-        state, number = self._start(job, phase, place, shards[0], beliefs[0])
+        view = LocalView.of(network, index)
+        state, number = self._start(job, phase, view, shards[0], beliefs[0])
         run = Run([state.belief])
         disagreement = np.inf
         asked = False  # an observer, here or elsewhere, wants an end
@@ -97,12 +97,12 @@ class NetworkEngine:
                 state = state._replace(rule=job.rule.sent(state.rule, arriving))
             node.round = max(node.round, message.round)
             node.sizes[phase] = _sizes(job, state)
-            inbox, told = self._exchange(state, data, {ids[j]: j for j in place.neighbours})
+            inbox, told = self._exchange(state, data, {ids[j]: j for j in view.neighbours})
             asked = asked or told
             state, report = step_node(job, state, inbox)
             number += 1
             disagreement = report.disagreement
-            sent = len(data) * place.degree
+            sent = len(data) * view.degree
             run.history.append(record_round(job, number, [state], [report], sent))
             run.beliefs = [state.belief]
             if observer is not None and observer(run.history[-1], run.beliefs) and not state.done:
@@ -117,13 +117,13 @@ class NetworkEngine:
         """After the last round: catch up if need be, tell the neighbours how it ended, and note it."""
         node, phase = self.node, self.node.phase
         swept_all = job.fixed_sweeps is not None and state.sweeps >= job.fixed_sweeps
-        if state.done and not (state.calm or swept_all or asked):
+        if state.done and not (state.converged or swept_all or asked):
             ids = node.view.component
-            state = self._caught_up(job, state, [ids[j] for j in state.place.neighbours])
+            state = self._caught_up(job, state, [ids[j] for j in state.view.neighbours])
             run.beliefs = [state.belief]
             run.history[-1] = replace(run.history[-1], objective=state.objective)
-        run.converged = state.done and (swept_all or (state.calm and not asked))
-        final, _ = node.frame_of(_farewell(job, state), final=True, asked=asked)
+        run.converged = state.done and (swept_all or (state.converged and not asked))
+        final, _ = node.frame_of(final_message(job, state), final=True, asked=asked)
         node.finals[phase] = final
         node.say(final)
         node.phase += 1
@@ -137,13 +137,13 @@ class NetworkEngine:
     @staticmethod
     def _allowed(job: Job, state: NodeState, disagreement: float) -> float:
         """The error that a message may have: a small part of what the nodes still disagree by."""
-        if not job.rule.forgives:
+        if not job.rule.cumulative:
             return 0.0
         size = float(np.linalg.norm(job.rule.estimate(state.rule)))
         return SHARE * SHRINKING**state.rule.round * min(disagreement, 1.0) * size
 
     def _start(
-        self, job: Job, phase: int, place: Place, shard: Any, belief: Any
+        self, job: Job, phase: int, view: LocalView, shard: Any, belief: Any
     ) -> tuple[NodeState, int]:
         """The state to begin with, and the number of its round: from the journal, if it has one."""
         if self.journal is not None and self.journal.rounds(phase):
@@ -157,7 +157,7 @@ class NetworkEngine:
                 number,
             )
             return known._replace(shard=shard), number
-        return start_node(job, place, shard, belief), 0
+        return start_node(job, view, shard, belief), 0
 
     def _caught_up(self, job: Job, state: NodeState, peers: list[int]) -> NodeState:
         """A node that was away while the others agreed takes over what they agreed on."""
@@ -166,9 +166,11 @@ class NetworkEngine:
         while self.node.clock() < deadline:
             for peer in peers:
                 for frame in self.node.mail.get((peer, self.node.phase), {}).values():
-                    if not (frame.final and frame.quiet):  # not agreed on by its sender either
+                    if not (
+                        frame.final and frame.converged_rounds
+                    ):  # not agreed on by its sender either
                         continue
-                    agreed = job.rule.told(frame.payload, like)
+                    agreed = job.rule.final_estimate(frame.payload, like)
                     if agreed is not None:
                         return _absorbed(job, state, agreed)
             self.node.say(self.node.frame_of(message_of(job, state))[0])  # ask for it
@@ -219,7 +221,9 @@ class NetworkEngine:
                 self.node.refuse("size", peer)
                 continue
             asked = asked or frame.asked
-            inbox[index] = Message(index, frame.round, frame.payload, frame.quiet, frame.stop_at)
+            inbox[index] = Message(
+                index, frame.round, frame.payload, frame.converged_rounds, frame.stop_at
+            )
             for old in [k for k in box if k < chosen]:
                 del box[old]
         return inbox, asked
@@ -227,24 +231,24 @@ class NetworkEngine:
 
 def _sizes(job: Job, state: NodeState) -> set[int]:
     """Payload sizes that a neighbour may send in this phase: with and without what late links need."""
-    farewell = job.rule.farewell(state.rule, job.rule.estimate(state.rule))
-    return {job.rule.payload(state.rule).size, farewell.size, job.rule.shortest(state.rule)}
+    final_payload = job.rule.final_payload(state.rule, job.rule.estimate(state.rule))
+    return {job.rule.payload(state.rule).size, final_payload.size, job.rule.shortest(state.rule)}
 
 
-def _farewell(job: Job, state: NodeState) -> Message:
-    """A node's last message of a phase; calm only if it knows what was agreed on."""
-    held = state.settled if state.done and state.calm else None
+def final_message(job: Job, state: NodeState) -> Message:
+    """A node's last message of a phase; converged only if it knows what was agreed on."""
+    held = state.agreed if state.done and state.converged else None
     agreed = job.rule.estimate(state.rule) if held is None else held.estimate
-    message = replace(message_of(job, state), payload=job.rule.farewell(state.rule, agreed))
-    return replace(message, quiet=0 if held is None else max(1, state.quiet))
+    message = replace(message_of(job, state), payload=job.rule.final_payload(state.rule, agreed))
+    return replace(message, converged_rounds=0 if held is None else max(1, state.converged_rounds))
 
 
 def _absorbed(job: Job, state: NodeState, agreed: Any) -> NodeState:
-    """The belief that agreed statistics imply, settled."""
+    """The belief that agreed statistics imply, agreed."""
     for _ in range(SETTLING_STEPS):
         update = job.model.absorb(agreed, state.own, state.belief)
         change = job.model.change(update.belief, state.belief)
         state = state._replace(belief=update.belief, objective=update.objective)
         if change < STANDS_STILL:
             break
-    return state._replace(calm=True, settled=Settled(state.belief, agreed, state.round))
+    return state._replace(converged=True, agreed=Agreement(state.belief, agreed, state.round))

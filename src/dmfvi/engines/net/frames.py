@@ -11,7 +11,7 @@ offset size
 28      8  membership epoch, unsigned; 0 in a view
 36      4  phase of the run, unsigned; 0 in a view
 40      8  round, signed but not negative, as are the next two; all three 0 in a view
-48      8  quiet: for how many consecutive rounds the sender, and every node it has (transitively) heard from, has converged
+48      8  converged_rounds: for how many consecutive rounds the sender, and every node it has (transitively) heard from, has converged
 56      8  stop_at: the round in which all stop, 2^63 - 1 while none is named
 64      4  payload length in bytes, unsigned, at most 2^31 - 1
 68      4  CRC-32 of the 68 bytes before it and of the payload
@@ -94,7 +94,7 @@ class Frame(NamedTuple):
     epoch: int
     phase: int
     round: int
-    quiet: int
+    converged_rounds: int
     stop_at: int
     payload: NDArray[Any]  # empty where there is a difference
     final: bool = False
@@ -125,7 +125,7 @@ def pack(frame: Frame, dtype: int = FLOAT64) -> bytes:
         frame.epoch,
         frame.phase,
         frame.round,
-        frame.quiet,
+        frame.converged_rounds,
         frame.stop_at,
         len(body),
     )
@@ -162,8 +162,8 @@ def unpack(data: bytes) -> Frame:
         payload = payload.astype(np.float64, copy=False)
         if not np.isfinite(payload).all():
             raise Malformed("not finite")
-    fingerprint, sender, epoch, phase, number, quiet, stop_at = fields
-    if number < 0 or quiet < 0 or stop_at < 0:
+    fingerprint, sender, epoch, phase, number, converged_rounds, stop_at = fields
+    if number < 0 or converged_rounds < 0 or stop_at < 0:
         raise Malformed("negative")
     return Frame(
         kind,
@@ -172,7 +172,7 @@ def unpack(data: bytes) -> Frame:
         epoch,
         phase,
         number,
-        quiet,
+        converged_rounds,
         stop_at,
         payload,
         bool(flags & FINAL),

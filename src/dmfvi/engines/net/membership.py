@@ -131,7 +131,7 @@ class View:
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """Nodes that were there, have not said farewell, and cannot be reached."""
+        """Nodes that were there, have not said final_payload, and cannot be reached."""
         here = self.component
         return tuple(sorted(n for n, e in self.entries.items() if n not in here and e.hears))
 
