@@ -5,14 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
-from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
 
-from dmfvi.consensus import StatisticsTracking
 from dmfvi.engines.base import RoundRecord
 from dmfvi.inference.federation import Federation
 from dmfvi.inference.session import Inference, Session
@@ -32,8 +30,6 @@ from dmfvi.network import Network
 from dmfvi.progress import live_sweeps
 from dmfvi.validation import check_choice, check_whole
 
-#: a sweep is dear and a message cheap: agreement within a sweep goes nearly all the way
-DAMPING = 1e-9
 #: a compiled sweep unrolls the rank
 MOST_COMPONENTS = 32
 
@@ -59,8 +55,7 @@ class RatingFactorization(RatingPredictor):
         Predictions are clipped to it and ratings outside are refused; None: as the data have it.
     network : Network, Federation or None
         Who talks to whom; None is one machine with all ratings. A ``Federation`` also says how the nodes agree
-        (consensus="auto" is statistics tracking, which needs half of Bregman ADMM's memory: that counts when a message
-        has millions of numbers) and where they run: with engine="mpi" every rank is a node and passes its own users'
+        and where they run: with engine="mpi" every rank is a node and passes its own users'
         ratings; it ends with the posterior of all items and of its own users (docs/deploy.md).
     tol : float or None
         Stop when the items' posterior changes by less from sweep to sweep; None: never.
@@ -96,8 +91,6 @@ class RatingFactorization(RatingPredictor):
     """
 
     _model_type: ClassVar[type[RatingModel]] = RatingModel
-    _consensus = StatisticsTracking.name
-    _consensus_settings = MappingProxyType({"damping": DAMPING})
 
     def __init__(
         self,
