@@ -69,8 +69,8 @@ def test_an_error_at_one_node_is_the_callers_and_ends_all() -> None:
 
 
 def test_an_error_of_the_observer_is_the_callers() -> None:
-    def observer(record, beliefs) -> None:
-        assert len(beliefs) == 3
+    def observer(record, so_far) -> None:
+        assert len(so_far.beliefs) == 3
         if record.round == 2:
             raise KeyError("enough")
 
@@ -80,7 +80,7 @@ def test_an_error_of_the_observer_is_the_callers() -> None:
 
 
 def test_a_run_that_failed_goes_on_from_what_all_nodes_remember(tmp_path: Path) -> None:
-    def fail(record, beliefs) -> None:
+    def fail(record, so_far) -> None:
         if record.round == 9:
             raise KeyError("power cut")
 

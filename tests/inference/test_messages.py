@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dmfvi import BayesianGaussianMixture, GaussianHMM, MixtureOfPCA, Network, infer
+from dmfvi import BayesianGaussianMixture, Federation, GaussianHMM, MixtureOfPCA, Network, infer
+from dmfvi.consensus import AllReduce, make
 from dmfvi.engines import local
 from dmfvi.engines.local import LocalEngine
 from dmfvi.inference.collective import Collective
@@ -89,7 +90,8 @@ def test_messages_of_a_conjugate_model_are_statistics_and_the_bound(
     shards = [MixtureShard.of(part) for part in np.array_split(data, 3)]
     start = infer(model, [MixtureShard.of(data)], max_iter=1, random_state=0).posterior
     mailbag.clear()
-    infer(model, shards, Network.ring(3), start=start, acceleration=acceleration)
+    federation = Federation(Network.ring(3), "bregman-admm")
+    infer(model, shards, federation, start=start, acceleration=acceleration)
     header, bound = 3, 1  # of Bregman ADMM
     # the total that made the belief, and the count of nodes
     belief = model.prior.packed_size + bound + 1 if acceleration else 0
@@ -97,12 +99,13 @@ def test_messages_of_a_conjugate_model_are_statistics_and_the_bound(
     assert {p.size for p in mailbag} == {expected}
 
 
+@pytest.mark.parametrize("name", ["exact-sum", "bregman-admm"])
 @pytest.mark.parametrize("network", [Network.chain(3), Network.star(3)], ids=str)
-def test_agreed_starts_equal_pooled_ones(network: Network) -> None:
+def test_agreed_starts_equal_pooled_ones(network: Network, name: str) -> None:
     shards = class_sorted()
     rows = np.concatenate(shards)
-    alone = Collective(Network.complete(1), LocalEngine())
-    together = Collective(network, LocalEngine())
+    alone = Collective(Network.complete(1), LocalEngine(), AllReduce())
+    together = Collective(network, LocalEngine(), make(name, network))
     pooled = alone.run([agree_on_units(rows)])[0]
     for units in together.run([agree_on_units(x) for x in shards]):
         np.testing.assert_allclose(units.shift, rows.mean(0), rtol=1e-8)
@@ -136,7 +139,7 @@ def test_nodes_that_end_a_talk_early_are_told() -> None:
         return 0
 
     with pytest.raises(RuntimeError, match="1 of 2 nodes returned"):
-        Collective(Network.ring(2), LocalEngine()).run([short(), long()])
+        Collective(Network.ring(2), LocalEngine(), AllReduce()).run([short(), long()])
 
 
 def test_restarts_are_chosen_by_the_agreed_bound() -> None:

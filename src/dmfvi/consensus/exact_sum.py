@@ -39,6 +39,7 @@ ROUND_SECONDS, BYTE_SECONDS = 1e-3, 1e-8
 TYPICAL_DIGITS = 5
 
 
+@stored_as("exact-sum-parcel")
 class Parcel(NamedTuple):
     """A message, read: the sender's sum, the result before it, what the sender has, and vectors or a partial sum."""
 

@@ -249,7 +249,7 @@ class FollowedEngine:
     def __init__(self, inner: Engine, follow: Callable[[RoundRecord], None]) -> None:
         self.inner = inner
         self.follow = follow
-        self.name = inner.name
+        self.name, self.transport = inner.name, inner.transport
 
     @property
     def reliable(self) -> bool:

@@ -107,7 +107,7 @@ def _array(place: Any, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     return held.reshape(shape, order="F" if order else "C")
 
 
-def encode(value: Any, arrays: ArrayWriter) -> Any:  # noqa: PLR0911
+def encode(value: Any, arrays: ArrayWriter) -> Any:  # noqa: PLR0911, PLR0912
     """JSON for ``value``; its arrays go into ``arrays`` and are named in the JSON."""
     if value is None or isinstance(value, bool | int | float | str):
         # subclasses (NumPy's numbers, enumerations) as what they stand for
@@ -134,6 +134,8 @@ def encode(value: Any, arrays: ArrayWriter) -> Any:  # noqa: PLR0911
         return {"record": tag_of(type(value)), "fields": parts}
     if isinstance(value, list | tuple):
         return {"tuple" if isinstance(value, tuple) else "list": [encode(v, arrays) for v in value]}
+    if isinstance(value, frozenset):
+        return {"set": [encode(v, arrays) for v in sorted(value)]}
     if isinstance(value, Mapping) and all(type(key) is str for key in value):
         return {"dict": {key: encode(v, arrays) for key, v in value.items()}}
     if isinstance(value, Mapping):
@@ -166,9 +168,9 @@ def decode(spec: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:  # noqa: PLR09
     if kind == "record":
         parts = {name: decode(part, arrays) for name, part in spec["fields"].items()}
         return class_of(held)(**parts)
-    if kind in ("list", "tuple"):
+    if kind in ("list", "tuple", "set"):
         items = [decode(part, arrays) for part in held]
-        return tuple(items) if kind == "tuple" else items
+        return {"list": list, "tuple": tuple, "set": frozenset}[kind](items)
     if kind == "dict":
         return {key: decode(part, arrays) for key, part in held.items()}
     if kind == "map":
