@@ -15,8 +15,12 @@ from dmfvi.linalg import FloatArray
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: eigenvalues closer than this (relative to the largest) count as one
-EIGENVALUE_RESOLUTION = 1e-9
+#: eigenvalues closer than this (relative to the largest) count as one: they differ by rounding only
+EIGENVALUE_RESOLUTION = 1e-12
+
+
+#: nodes up to which the distances of all pairs are worked out
+MOST_PAIRS = 2000
 
 
 class Network:
@@ -180,21 +184,32 @@ class Network:
 
     @cached_property
     def eccentricities(self) -> tuple[int, ...]:
-        """Of each node, the hops to the node that is furthest from it."""
+        """Of each node, the hops to the node that is furthest from it; bounds from above on very large networks."""
         if self.n_nodes == 1:
             return (0,)
+        if self.n_nodes > MOST_PAIRS:
+            return self._bounded_eccentricities()
         adjacency = nx.to_scipy_sparse_array(self.graph, nodelist=range(self.n_nodes))
         hops = shortest_path(adjacency, unweighted=True, directed=False)
         return tuple(int(v) for v in hops.max(1))
+
+    def _bounded_eccentricities(self) -> tuple[int, ...]:
+        """Hops to the middle of a longest path, and from there to the furthest node: three searches instead of V."""
+        one = _furthest(self.graph, 0)[0]
+        _, path = _furthest(self.graph, one)
+        hops = nx.single_source_shortest_path_length(self.graph, path[len(path) // 2])
+        height = max(hops.values())
+        return tuple(hops[node] + height for node in range(self.n_nodes))
 
     @cached_property
     def diameter(self) -> int:
         """Longest shortest path."""
         return max(self.eccentricities)
 
-    def is_leaf(self, node: int) -> bool:
-        """Whether no node has this one as its parent in the tree."""
-        return all(parent != node or child == node for child, parent in enumerate(self.tree))
+    @cached_property
+    def n_inner(self) -> int:
+        """Nodes that are somebody's parent in the tree."""
+        return len({parent for child, parent in enumerate(self.tree) if parent != child})
 
     @cached_property
     def tree(self) -> tuple[int, ...]:
@@ -235,6 +250,13 @@ class Network:
 
     def __repr__(self) -> str:
         return f"Network({self.name}, {self.n_nodes} nodes, {self.n_edges} edges)"
+
+
+def _furthest(graph: nx.Graph, node: int) -> tuple[int, list[int]]:
+    """The node that is furthest from this one, and the path to it."""
+    paths = nx.single_source_shortest_path(graph, node)
+    last = max(paths, key=lambda end: (len(paths[end]), -end))
+    return last, paths[last]
 
 
 def _count(n_nodes: int) -> int:

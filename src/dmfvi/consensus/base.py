@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.tags import stored_as
@@ -35,7 +37,7 @@ class LocalView:
     radius: int = 0  # height of that tree
 
     @classmethod
-    def of(cls, network: Network, node: int) -> LocalView:
+    def of(cls, network: Network, node: int, spectrum: bool = True) -> LocalView:
         """The place of ``node`` in ``network``."""
         hops, parents = network.eccentricities, network.tree
         neighbours = network.neighbours(node)
@@ -44,7 +46,7 @@ class LocalView:
             neighbours,
             network.n_nodes,
             network.diameter,
-            network.distinct_eigenvalues,
+            network.distinct_eigenvalues if spectrum else np.empty(0),
             2.0 * network.n_edges / network.n_nodes,
             network.max_degree,
             min(hops) == max(hops),
@@ -94,6 +96,10 @@ class ConsensusRule(ABC):
     cumulative: ClassVar[bool] = False
     #: numbers at the beginning of a payload that are counts and levels, not sums: they must arrive as they are
     header: ClassVar[int] = 0
+
+    def local_view(self, network: Network, node: int) -> LocalView:
+        """What a node needs to know of the network."""
+        return LocalView.of(network, node)
 
     def check_network(self, network: Network) -> None:
         """Refuse a network on which the rule cannot keep its promise."""

@@ -107,6 +107,9 @@ class ExactSum(ConsensusRule):
             )
         return self
 
+    def local_view(self, network: Network, node: int) -> LocalView:
+        return LocalView.of(network, node, spectrum=False)
+
     def averages_exactly(self, view: LocalView) -> bool:
         return True
 
@@ -186,7 +189,7 @@ def cost(transport: str, network: Network, n: int = 1000) -> Cost:
     v, links = network.n_nodes, 2 * network.n_edges
     if transport == "tree":
         rounds = 2 * min(network.eccentricities)
-        up = sum(8.0 if network.is_leaf(i) else 8.0 * TYPICAL_DIGITS for i in range(v))
+        up = 8.0 * (v - network.n_inner) + 8.0 * TYPICAL_DIGITS * network.n_inner
         sent = n * (up + 8.0 * (v - 1))
         busiest = n * 8.0 * TYPICAL_DIGITS
     else:

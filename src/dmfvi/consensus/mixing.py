@@ -17,6 +17,8 @@ from dmfvi.tags import stored_as
 
 #: disagreement left after one sweep's mixing: smaller wastes rounds, larger wastes sweeps
 DEFAULT_DAMPING = 0.05
+#: rounding of one exchange may grow by this factor until the end of a sweep; beyond it the product is not exact
+MOST_AMPLIFICATION = 1e5
 #: past this many factors the exact product loses digits that Chebyshev keeps
 MAX_EXACT_ROUNDS = 24
 
@@ -52,6 +54,8 @@ def _design(eigenvalues: tuple[float, ...], rounds: int | None, damping: float) 
     if not eigenvalues:
         return Mixing((0.0,), (0.0,), 0.0)
     exact_rounds = len(eigenvalues)
+    if amplification(_leja(eigenvalues), eigenvalues) > MOST_AMPLIFICATION:
+        exact_rounds = MAX_EXACT_ROUNDS + 1  # the product exists on paper only
     if rounds is not None:
         if exact_rounds <= min(rounds, MAX_EXACT_ROUNDS):
             return _exact(eigenvalues, rounds)
@@ -72,6 +76,16 @@ def _exact(eigenvalues: tuple[float, ...], rounds: int) -> Mixing:
     spare = [2.0 / (eigenvalues[0] + eigenvalues[-1])] * (rounds - len(ordered))
     gradient = [1.0 / value for value in ordered] + spare
     return Mixing(tuple(gradient), (0.0,) * rounds, 0.0)
+
+
+def amplification(roots: list[float], eigenvalues: tuple[float, ...]) -> float:
+    """By how much rounding in an exchange can grow in those after it: the largest product of the last factors."""
+    values = np.array(eigenvalues)
+    product, worst = np.ones(len(values)), 1.0
+    for root in reversed(roots):
+        product = product * (1.0 - values / root)
+        worst = max(worst, float(np.abs(product).max()))
+    return worst
 
 
 def _leja(values: tuple[float, ...]) -> list[float]:

@@ -12,7 +12,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dmfvi.consensus.allreduce import EVERYONE
-from dmfvi.consensus.base import LocalView
 from dmfvi.engines.base import Observer, RoundRecord, Run, check_links, record_round
 from dmfvi.engines.links import Links
 from dmfvi.network import Network
@@ -56,7 +55,7 @@ class LocalEngine:
         """All rounds from one belief per node until every node has stopped, or ``max_rounds``."""
         check_links(self, job.rule)
         self.links.check_nodes(network.n_nodes)
-        views = [LocalView.of(network, i) for i in range(network.n_nodes)]
+        views = [job.rule.local_view(network, i) for i in range(network.n_nodes)]
         workers = _workers(self.n_jobs, len(shards))
         pool = ThreadPoolExecutor(workers) if workers > 1 else None
         # threads over nodes and threads inside BLAS would fight for the same cores

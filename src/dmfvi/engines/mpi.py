@@ -102,7 +102,7 @@ class MpiEngine:
         if self.journal is not None and phase in self.journal.finished:
             belief, last = self.journal.finished[phase]
             return Run([belief], [last], True)
-        view = LocalView.of(network, node)
+        view = job.rule.local_view(network, node)
         if self.journal is not None:
             # a rank may be as many rounds ahead of another as there are links between them
             self.journal.keep = 2 + -(-view.diameter // self.journal.every)

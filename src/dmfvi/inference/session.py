@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from dmfvi import consensus, engines
-from dmfvi.consensus.base import ConsensusRule, LocalView
+from dmfvi.consensus.base import ConsensusRule
 from dmfvi.engines.base import Engine, RoundRecord, Run
 from dmfvi.inference.acceleration import Accelerated
 from dmfvi.inference.collective import Collective
@@ -216,12 +216,12 @@ class Session:
     @property
     def rounds_per_sweep(self) -> int:
         """While no message is late."""
-        return max(1, self.rule.rounds_per_sweep(LocalView.of(self.network, 0)))
+        return max(1, self.rule.rounds_per_sweep(self.rule.local_view(self.network, 0)))
 
     @property
     def exact(self) -> bool:
         """Whether one sweep's rounds leave no disagreement, so that all nodes sweep in step."""
-        exact = self.rule.averages_exactly(LocalView.of(self.network, 0))
+        exact = self.rule.averages_exactly(self.rule.local_view(self.network, 0))
         return exact and (self.engine.reliable or self.rule.bitwise)
 
     # -- what nodes agree on ------------------------------------------------------------------

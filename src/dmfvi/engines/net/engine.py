@@ -85,7 +85,7 @@ class NetworkEngine:
             node.finals[phase] = bytes(final)
             node.phase += 1
             return Run([belief], [known], True)
-        view = LocalView.of(network, index)
+        view = job.rule.local_view(network, index)
         state, number = self._start(job, phase, view, shards[0], beliefs[0])
         run = Run([state.belief])
         disagreement = np.inf
