@@ -22,6 +22,7 @@ from dmfvi import Network, infer
 from dmfvi.cli.app import app
 from dmfvi.deploy.config import config_of
 from dmfvi.models import ESTIMATORS, PoissonGamma
+from helpers import documented
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -127,16 +128,6 @@ def test_settings_of_a_node_exist(page: Path) -> None:
         content["node"]["listen"] = "127.0.0.1:7447"
         content["peers"] = dict.fromkeys(content.get("peers", {}), "127.0.0.1:7448")
         config_of(content, page, insecure=True)
-
-
-def documented(estimator: type, section: str) -> set[str]:
-    """Names in a section of a class's docstring, numpydoc's ``name, name : type``."""
-    text = inspect.getdoc(estimator) or ""
-    body = re.split(r"^\w[\w ]*\n-{4,}\n", text, flags=re.MULTILINE)
-    titles = re.findall(r"^(\w[\w ]*)\n-{4,}\n", text, flags=re.MULTILINE)
-    lines = dict(zip(titles, body[1:], strict=True)).get(section, "").splitlines()
-    heads = [line.partition(" :")[0] for line in lines if re.match(r"[\w, ]+ : ", line)]
-    return {name.strip() for head in heads for name in head.split(",")}
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
