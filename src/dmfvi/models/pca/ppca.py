@@ -64,6 +64,11 @@ class PPCA(FactorEstimator):
     explained_variance_ : array (n_components,)
         Variance of the model along each component, noise included, as PCA's.
     {shared attributes}
+
+    Notes
+    -----
+    The posterior is a point: it has no uncertainty of the loadings. ``lower_bound_`` is the log likelihood at the estimate
+    before the last sweep; it is NaN for D-PPCA, whose nodes do not agree on it.
     """
 
     _consensus = ParameterADMM.name
