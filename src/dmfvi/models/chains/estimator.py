@@ -364,7 +364,7 @@ class CategoricalHMM(HiddenMarkovEstimator):
 
 
 def symbols_of(rows: FloatArray) -> NDArray[np.int64]:
-    """Whole numbers from 0, and -1 where NaN or -1 says that the observation is missing."""
+    """Whole numbers from 0, and -1 for a missing observation (NaN or -1)."""
     if rows.shape[1] != 1:
         raise ValueError(f"symbols come in one column, received {rows.shape[1]}")
     values = np.where(np.isnan(rows[:, 0]), float(MISSING), rows[:, 0])

@@ -140,7 +140,7 @@ class BayesianPCA(FactorEstimator):
         """Learn from one more batch; the posterior so far is its prior (streaming variational Bayes).
 
         X as for ``fit``, or a list in which some nodes have no rows in this batch. ``forgetting`` in
-        (0, 1] tempers what earlier batches said. The first batch is fitted as by ``fit``. The local variables of
+        (0, 1] tempers the statistics of earlier batches. The first batch is fitted as by ``fit``. The local variables of
         earlier batches are not visited again.
         """
         if not isinstance(forgetting, Real) or not 0 < forgetting <= 1:

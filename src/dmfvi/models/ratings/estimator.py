@@ -32,7 +32,7 @@ from dmfvi.network import Network
 from dmfvi.progress import live_sweeps
 from dmfvi.validation import check_choice, check_whole
 
-#: a sweep is dear and a message cheap: agreement within a sweep goes nearly all the way
+#: a sweep costs much more than a message: within a sweep the nodes agree to this accuracy
 DAMPING = 1e-9
 #: a compiled sweep unrolls the rank
 MOST_COMPONENTS = 32
@@ -194,7 +194,7 @@ class RatingFactorization(RatingPredictor):
         # the kernels use all cores; threads inside BLAS would only stand in their way
         with threadpool_limits(1, user_api="blas"):
             model = self._agreed_model(session, pairs, seed)
-            # only the agreed counts know which items nobody has rated
+            # only the agreed counts show which items no user has rated
             _say_what_is_empty(given.n_empty_users, int((model.item_counts < 0.5).sum()))
             self._shards = [make_rating_shard(pair, model.units, model.choice) for pair in pairs]
             self._sweep(session, model, belief, seed, watched, on_sweep)
@@ -256,7 +256,7 @@ class RatingFactorization(RatingPredictor):
         self._keep(made)
 
     def _given(self, X: Any, session: Session) -> tuple[RatingInput, int]:
-        """One block of ratings for each node that runs here, everybody's items, and a seed for all."""
+        """One block of ratings for each node that runs here, the items of all nodes, and a seed for all."""
         given = read_input(X, self.rating_scale)
         seed, blocks, n_nodes = (
             session.seed(self.random_state),
@@ -356,7 +356,7 @@ class RatingFactorization(RatingPredictor):
         if self._errors:
             self.history_["rmse"] = np.array(self._errors)
         self.n_iter_ = inference.beliefs[0].sweeps
-        del self._node_beliefs  # the posteriors say it all
+        del self._node_beliefs  # the posteriors hold all of it
 
 
 def _say_what_is_empty(n_users: int, n_items: int) -> None:

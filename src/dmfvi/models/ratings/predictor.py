@@ -184,7 +184,7 @@ class RatingPredictor(NetworkEstimator):
     # -- helpers --------------------------------------------------------------------------
 
     def _saved(self) -> dict[str, Any]:
-        """Of the ratings only who has rated what, so that nobody is recommended what they know."""
+        """Of the ratings only who has rated what, so that no user is recommended items they have rated."""
         rated = [(rows.indptr, rows.columns) for rows in self._rated]
         return super()._saved() | {"rated": rated}
 

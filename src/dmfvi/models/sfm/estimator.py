@@ -54,7 +54,7 @@ class StructureFromMotion(NetworkEstimator):
     """3-D points with covariances from 2-D tracks, pooled or over a network of cameras.
 
     Each camera keeps its tracks; neighbours exchange statistics of the structure only. The direction of every
-    camera and its place are learned together, so that frames need no common centroid: the centroid of what is seen
+    camera and its offset are learned together, so that frames need no common centroid: the centroid of what is seen
     is another point in every frame. A coordinate that is missing alone (x without y) is used.
 
     Parameters
@@ -142,7 +142,7 @@ class StructureFromMotion(NetworkEstimator):
         """Fit to tracks (frames, 2, points) or 2F x P with NaN where a point is not seen.
 
         One array per camera, or one array whose frames are split evenly and in order over the network, or as
-        ``cameras`` says: the node of each frame.
+        ``cameras`` gives it: the node of each frame.
         """
         if self.metric is not None:
             check_choice("metric", self.metric, ["orthographic", "scaled-orthographic", None])
@@ -288,7 +288,7 @@ class StructureFromMotion(NetworkEstimator):
     ) -> FloatArray | None:
         """Change of coordinates to the image axes and depth of the first frame that camera 0 sees well.
 
-        Only camera 0 knows its frames: it works the axes out and tells the others.
+        Only camera 0 knows its frames: it computes the axes and broadcasts them.
         """
         told = np.zeros(1 + DIMENSIONS**2)
         if collective.engine.owned(collective.network)[0] == 0:
