@@ -286,7 +286,7 @@ class BayesianPcaModel(Model):
                 covariance[..., diagonal, diagonal] = 1.0 / precision[..., diagonal, diagonal]
             new = replace(belief, mean=mean, precision=precision, covariance=covariance)
             shapes, rates = self._hyper_posterior(new)
-            if belief.warm_up:  # any q(alpha) gives a bound; this one keeps every column switched on
+            if belief.warm_up:  # any q(alpha) gives a bound; this one keeps every column on
                 learned = self._hyper_prior[0] > 0
                 rates = np.where(learned, shapes / WARM_UP_PRECISION, rates)
             updated = shapes / rates
