@@ -47,12 +47,12 @@ def clusters(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 # -- mixtures -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("covariance", ["full", "diag"])
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_mixture_over_a_network_equals_pooled(covariance: str, missing: float) -> None:
     data, _ = clusters()
     data[np.random.default_rng(1).random(data.shape) < missing] = np.nan
-    settings: dict[str, Any] = {"covariance": covariance, "random_state": 0}
+    settings: dict[str, Any] = {"covariance_type": covariance, "random_state": 0}
     pooled = BayesianGaussianMixture(3, tol=1e-9, **settings).fit(data)
     shards = np.split(data, [30, 110, 150, 200])
     model = BayesianGaussianMixture(3, network=Network.chain(5), **settings).fit(shards)
@@ -90,10 +90,10 @@ def test_missing_entries_are_marginalised_exactly() -> None:
     np.testing.assert_array_equal(filled[~gap], data[~gap])
 
 
-@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("covariance", ["full", "diag"])
 def test_mixture_density_integrates_to_one(covariance: str) -> None:
     data, _ = clusters(60)
-    model = BayesianGaussianMixture(2, covariance=covariance, random_state=0).fit(data[:, :1])
+    model = BayesianGaussianMixture(2, covariance_type=covariance, random_state=0).fit(data[:, :1])
     grid = np.linspace(-60, 60, 40_001)
     density = np.exp(model.score_samples(grid[:, None]))
     assert np.trapezoid(density, grid) == pytest.approx(1.0, abs=1e-3)
@@ -128,8 +128,8 @@ def test_singular_scatter_is_the_priors_business() -> None:
     flat = np.repeat(rng.normal(size=(30, 1)), 3, axis=1)  # rank one
     constant = np.column_stack([rng.normal(size=30), np.full(30, 7.0)])
     for data in (flat, constant, np.ones((5, 2))):
-        for covariance in ("full", "diagonal"):
-            model = BayesianGaussianMixture(2, covariance=covariance, random_state=0).fit(data)
+        for covariance in ("full", "diag"):
+            model = BayesianGaussianMixture(2, covariance_type=covariance, random_state=0).fit(data)
             assert np.isfinite(model.lower_bound_)
             assert np.isfinite(model.covariances_).all()
 
@@ -272,18 +272,20 @@ def sequences(seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray], np.nda
     return data, states, step
 
 
-@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("covariance", ["full", "diag"])
 def test_gaussian_chain_recovers_states_and_transitions(covariance: str) -> None:
     data, states, step = sequences()
-    model = GaussianHMM(2, covariance=covariance, network=Network.ring(4), random_state=0).fit(data)
-    pooled = GaussianHMM(2, covariance=covariance, tol=1e-9, random_state=0).fit(data)
+    model = GaussianHMM(2, covariance_type=covariance, network=Network.ring(4), random_state=0).fit(
+        data
+    )
+    pooled = GaussianHMM(2, covariance_type=covariance, tol=1e-9, random_state=0).fit(data)
     assert max(distance(q, pooled.posterior_) for q in model.node_posteriors_) < 1e-6
     order = np.argsort(model.means_[:, 0])
     np.testing.assert_allclose(model.transmat_[np.ix_(order, order)], step, atol=0.1)
     found = order.argsort()[model.predict(data)]
     assert np.mean(found == np.concatenate(states)) > 0.95
     assert np.isfinite(model.score(data))
-    nested = GaussianHMM(2, covariance=covariance, network=Network.ring(4), random_state=0)
+    nested = GaussianHMM(2, covariance_type=covariance, network=Network.ring(4), random_state=0)
     nested.fit([data[:1], data[1:4], data[4:5], data[5:]])
     assert distance(nested.posterior_, pooled.posterior_) < 1e-6
 
@@ -454,7 +456,7 @@ COUNTS = corpus(20)[0]
         ),
         (lambda: CategoricalHMM(2).fit([np.array([0, 1, 2.5])]), "symbols must be whole numbers"),
         (lambda: CategoricalHMM(2).fit([np.array([0, -3])]), "symbols must be whole numbers"),
-        (lambda: CategoricalHMM(2, n_symbols=2).fit([np.array([0, 2])]), "symbol 2 is outside"),
+        (lambda: CategoricalHMM(2, n_features=2).fit([np.array([0, 2])]), "symbol 2 is outside"),
         (lambda: CategoricalHMM(2).fit([np.array([-1, -1])]), "all observations are missing"),
         (lambda: BayesianGaussianMixture(31).fit(ROWS), "n_components=31 is larger than n_samples"),
         (
@@ -522,7 +524,7 @@ def test_wrong_kinds_are_named() -> None:
 
 
 def test_unfinished_runs_warn() -> None:
-    with pytest.warns(UserWarning, match="not converged after 2 rounds"):
+    with pytest.warns(UserWarning, match="not converged after 2 iterations"):
         BayesianGaussianMixture(3, max_iter=2, random_state=0).fit(ROWS)
 
 

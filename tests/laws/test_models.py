@@ -81,6 +81,7 @@ def test_the_pooled_bound_never_falls(name: str, accelerated: bool) -> None:
             draw.model, [draw.pooled], random_state=seed, acceleration=accelerated, tol=1e-7
         )
         bounds = fit.history["objective"]
+        bounds = bounds[np.isfinite(bounds)]  # that of a start may not be known
         assert np.diff(bounds).min() >= -1e-9 * abs(bounds[-1])
 
 

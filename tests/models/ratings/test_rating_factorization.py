@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from dmfvi import Network, RatingFactorization, load, save
+from dmfvi import Federation, Network, RatingFactorization, load, save
 from dmfvi.datasets import RatingData, make_ratings, split_ratings
 from dmfvi.models.ratings.checkpoint import load_checkpoint, save_checkpoint
 from dmfvi.models.ratings.model import gamma_shape
@@ -351,8 +351,8 @@ def test_bad_ratings_are_refused_with_what_is_wrong(data, message: str) -> None:
         ({"rating_scale": (5, 1)}, "rating_scale"),
         ({"rating_scale": (1, 2, 3)}, "rating_scale"),
         ({"rating_scale": 5}, "rating_scale"),
-        ({"engine": "pigeons"}, "engine must be one of"),
-        ({"consensus": "moments-admm"}, "consensus must be one of"),
+        ({"network": Federation(Network.ring(3), engine="pigeons")}, "engine must be one of"),
+        ({"network": Federation(Network.ring(3), "gossip")}, "consensus must be one of"),
         ({"network": Network.ring(500)}, "cannot be split over 500 nodes"),
         ({"tol": -1.0}, "tol must be positive"),
     ],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dmfvi import Network, StructureFromMotion
+from dmfvi import Federation, Network, StructureFromMotion
 from dmfvi.datasets import make_cube
 from helpers import distance
 from mpi_runs import run
@@ -15,7 +15,7 @@ CAMERAS = 4
 PROGRAM = """
 import numpy as np
 from mpi4py import MPI
-from dmfvi import Network, StructureFromMotion
+from dmfvi import Federation, Network, StructureFromMotion
 
 rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
 tracks = np.load(f"camera-{rank}.npy")

@@ -198,7 +198,7 @@ def test_bad_tracks_are_named(tracks, message: str) -> None:
     [
         ({"metric": "perspective"}, "metric must be one of"),
         ({"tol": 0.0}, "tol must be positive"),
-        ({"consensus": "moments-admm"}, "consensus must be one of"),
+        ({"network": Federation(Network.ring(5), "gossip")}, "consensus must be one of"),
         ({"max_iter": 0}, "max_iter"),
     ],
 )
