@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dmfvi import Federation, Network, StructureFromMotion
+from dmfvi import Network, StructureFromMotion
 from dmfvi.datasets import make_cube
 from helpers import distance
 from mpi_runs import run
