@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from textwrap import indent
-from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -89,8 +88,7 @@ class NetworkEstimator(BaseEstimator):
         "converged_",
     )
     #: what consensus="auto" means for this estimator
-    _consensus: ClassVar[str] = "bregman-admm"
-    _consensus_settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    _consensus: ClassVar[str] = "exact-sum"
 
     posterior_: Any
     node_posteriors_: list[Any]
@@ -145,7 +143,11 @@ class NetworkEstimator(BaseEstimator):
         if self.tol is not None:
             check_positive("tol", self.tol)
         check_whole("max_iter", self.max_iter, 1)
-        return Session.open(self.network, self._consensus, self._consensus_settings)
+        return Session.open(self.network, self._usual_consensus())
+
+    def _usual_consensus(self) -> str:
+        """What consensus="auto" means."""
+        return self._consensus
 
     def _row_shards(
         self,

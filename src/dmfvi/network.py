@@ -179,12 +179,34 @@ class Network:
         return values[np.concatenate([[True], gaps])]
 
     @cached_property
+    def eccentricities(self) -> tuple[int, ...]:
+        """Of each node, the hops to the node that is furthest from it."""
+        if self.n_nodes == 1:
+            return (0,)
+        adjacency = nx.to_scipy_sparse_array(self.graph, nodelist=range(self.n_nodes))
+        hops = shortest_path(adjacency, unweighted=True, directed=False)
+        return tuple(int(v) for v in hops.max(1))
+
+    @cached_property
     def diameter(self) -> int:
         """Longest shortest path."""
-        if self.n_nodes == 1:
-            return 0
-        adjacency = nx.to_scipy_sparse_array(self.graph, nodelist=range(self.n_nodes))
-        return int(shortest_path(adjacency, unweighted=True, directed=False).max())
+        return max(self.eccentricities)
+
+    def is_leaf(self, node: int) -> bool:
+        """Whether no node has this one as its parent in the tree."""
+        return all(parent != node or child == node for child, parent in enumerate(self.tree))
+
+    @cached_property
+    def tree(self) -> tuple[int, ...]:
+        """Parent of each node in the breadth-first tree around a centre; the root is its own parent.
+
+        Ties go to the lowest number, so that all nodes find the same tree.
+        """
+        root = int(np.argmin(self.eccentricities))
+        parents = [root] * self.n_nodes
+        for child, parent in nx.bfs_predecessors(self.graph, root, sort_neighbors=sorted):
+            parents[child] = parent
+        return tuple(parents)
 
     def draw(self, ax: Axes | None = None, *, seed: int = 0) -> Axes:
         """Draw the graph: rings and chains on a circle, others by springs."""

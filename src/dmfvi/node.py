@@ -58,6 +58,7 @@ class Message:
     payload: FloatArray
     converged_rounds: int
     stop_at: int
+    recipients: tuple[int, ...] = ()  # neighbours that need it
 
     @property
     def n_bytes(self) -> int:
@@ -143,6 +144,7 @@ def message_of(job: Job, state: NodeState) -> Message:
         job.rule.payload(state.rule),
         state.converged_rounds,
         state.stop_at,
+        () if job.rule.collective else job.rule.recipients(state.rule),
     )
 
 
@@ -160,7 +162,7 @@ def _target(job: Job, view: LocalView, own: FloatArray) -> FloatArray:
 
     Replicated shares average the statistics themselves: the prior then counts V times too much.
     """
-    return own if job.replicated else view.n_nodes * own
+    return own if job.replicated or job.rule.sums else view.n_nodes * own
 
 
 def _statistics(job: Job, shard: Any, belief: Any) -> FloatArray:
@@ -174,6 +176,8 @@ def _statistics(job: Job, shard: Any, belief: Any) -> FloatArray:
 
 def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, bool]:
     estimate = job.rule.estimate(state.rule)
+    if job.replicated and job.rule.sums:
+        estimate = estimate / state.view.n_nodes
     update = job.model.absorb(estimate, state.own, state.belief)
     # the start is no result of a sweep: how far the first one leads from it says nothing
     change = job.model.change(update.belief, state.belief) if state.sweeps else np.inf
@@ -184,7 +188,9 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
     error = change * rate / (1.0 - rate)
     converged = error < SAFETY * job.tol and progress.disagreement < SAFETY * job.tol
     converged_sweeps = state.converged_sweeps + 1 if converged and not update.limited else 0
-    enough = converged_sweeps >= (CONVERGED_SWEEPS_WHEN_LATE if state.late else 1)
+    enough = converged_sweeps >= (
+        CONVERGED_SWEEPS_WHEN_LATE if state.late and not job.rule.bitwise else 1
+    )
     own = _statistics(job, state.shard, update.belief)
     rule_state = job.rule.retarget(state.rule, _target(job, state.view, own))
     state = state._replace(
@@ -204,10 +210,12 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
 
 def _agree_to_stop(job: Job, state: NodeState, inbox: Mapping[int, Message]) -> NodeState:
     stop_at = min([state.stop_at, *(m.stop_at for m in inbox.values())])
-    if job.fixed_sweeps is not None or job.rule.collective:
-        # a given number of sweeps, or the same estimate everywhere: all are done together
+    if job.fixed_sweeps is not None or job.rule.collective or job.rule.bitwise:
+        # a given number of sweeps, or the same estimate everywhere: all are done after the same sweep
         enough = state.converged if job.fixed_sweeps is None else state.sweeps >= job.fixed_sweeps
-        return state._replace(stop_at=stop_at, done=enough or state.round >= stop_at)
+        done = enough or state.round >= stop_at
+        rule_state = job.rule.finish(state.rule) if done else state.rule
+        return state._replace(stop_at=stop_at, done=done, rule=rule_state)
     others = dict(state.neighbours_converged) | {j: m.converged_rounds for j, m in inbox.items()}
     heard = [others.get(j, 0) for j in state.view.neighbours]
     converged_rounds = 1 + min([state.converged_rounds, *heard]) if state.converged else 0

@@ -8,6 +8,7 @@ from typing import Any
 from dmfvi.consensus.allreduce import AllReduce
 from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
 from dmfvi.consensus.bregman_admm import BregmanADMM
+from dmfvi.consensus.exact_sum import ExactSum
 from dmfvi.consensus.flood import Flood
 from dmfvi.consensus.moments_admm import MomentsADMM
 from dmfvi.consensus.parameter_admm import ParameterADMM
@@ -17,7 +18,15 @@ from dmfvi.network import Network
 #: consensus rules by name; one line enrols a rule, and the laws of tests/laws run over this registry
 RULES: dict[str, type[ConsensusRule]] = {
     rule.name: rule
-    for rule in (BregmanADMM, StatisticsTracking, AllReduce, MomentsADMM, ParameterADMM, Flood)
+    for rule in (
+        ExactSum,
+        BregmanADMM,
+        StatisticsTracking,
+        AllReduce,
+        MomentsADMM,
+        ParameterADMM,
+        Flood,
+    )
 }
 
 
@@ -52,6 +61,7 @@ __all__ = [
     "AllReduce",
     "BregmanADMM",
     "ConsensusRule",
+    "ExactSum",
     "Flood",
     "Incoming",
     "LocalView",

@@ -16,11 +16,11 @@ EVERYONE = -1
 @stored_as("all-reduce-state")
 @dataclass(frozen=True)
 class ReduceState:
-    """The node's own target and the last average."""
+    """The node's own target and the last sum."""
 
     view: LocalView
     target: FloatArray
-    average: FloatArray
+    total: FloatArray
     round: int = 0
 
 
@@ -29,6 +29,7 @@ class AllReduce(ConsensusRule):
 
     name = "all-reduce"
     collective = True
+    sums = True
 
     def start(self, view: LocalView, target: FloatArray) -> ReduceState:
         return ReduceState(view, target, target)
@@ -41,8 +42,7 @@ class AllReduce(ConsensusRule):
                 "all-reduce received no total: it needs an engine with a reduction "
                 "(local, mpi) or consensus='bregman-admm'"
             )
-        average = inbox[EVERYONE].payload / state.view.n_nodes
-        return replace(state, average=average, round=state.round + 1), Progress(
+        return replace(state, total=inbox[EVERYONE].payload, round=state.round + 1), Progress(
             ready=True, disagreement=0.0
         )
 
@@ -53,7 +53,7 @@ class AllReduce(ConsensusRule):
         return state.target
 
     def estimate(self, state: ReduceState) -> FloatArray:
-        return state.average
+        return state.total
 
     def rounds_per_sweep(self, view: LocalView) -> int:
         return 1

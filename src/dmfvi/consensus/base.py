@@ -29,18 +29,28 @@ class LocalView:
     eigenvalues: FloatArray  # distinct non-zero Laplacian eigenvalues, ascending
     mean_degree: float
     max_degree: int
+    even: bool = True  # all nodes are equally far from the node that is furthest from them
+    parent: int | None = None  # in the breadth-first tree around a centre; None for its root
+    children: tuple[int, ...] = ()
+    radius: int = 0  # height of that tree
 
     @classmethod
     def of(cls, network: Network, node: int) -> LocalView:
         """The place of ``node`` in ``network``."""
+        hops, parents = network.eccentricities, network.tree
+        neighbours = network.neighbours(node)
         return cls(
             node,
-            network.neighbours(node),
+            neighbours,
             network.n_nodes,
             network.diameter,
             network.distinct_eigenvalues,
             2.0 * network.n_edges / network.n_nodes,
             network.max_degree,
+            min(hops) == max(hops),
+            None if parents[node] == node else parents[node],
+            tuple(j for j in neighbours if parents[j] == node),
+            min(hops),
         )
 
     @property
@@ -72,6 +82,12 @@ class ConsensusRule(ABC):
     name: ClassVar[str]
     #: the engine hands each node the sum of all payloads instead of its neighbours' messages
     collective: ClassVar[bool] = False
+    #: ``estimate`` is the sum of what the nodes hand in, not the average of V times that
+    sums: ClassVar[bool] = False
+    #: all nodes hold the same bits after a sweep, sweep in step and decide alike
+    bitwise: ClassVar[bool] = False
+    #: every message of a phase has one of a few sizes
+    fixed_size: ClassVar[bool] = True
     #: keeps its promise when messages are lost or late
     tolerates_loss: ClassVar[bool] = False
     #: later messages make up for what earlier ones have left out
@@ -98,6 +114,15 @@ class ConsensusRule(ABC):
     @abstractmethod
     def advance(self, state: Any, inbox: Mapping[int, Incoming]) -> tuple[Any, Progress]:
         """One round: use what has arrived."""
+
+    def finish(self, state: Any) -> Any:
+        """After the node's last sweep: what it goes on sending helps those who are behind."""
+        return state
+
+    def recipients(self, state: Any) -> tuple[int, ...]:
+        """The neighbours that need this node's messages."""
+        view: LocalView = state.view
+        return view.neighbours
 
     @abstractmethod
     def retarget(self, state: Any, target: FloatArray) -> Any:

@@ -24,6 +24,7 @@ class RoundRecord:
     bytes_sent: int
     limited_steps: int
     swept: bool
+    sweeps: int = 0  # of the node that has made most of them
 
 
 @dataclass
@@ -36,8 +37,8 @@ class Run:
 
     @property
     def n_sweeps(self) -> int:
-        """Rounds in which a node made a sweep."""
-        return sum(record.swept for record in self.history)
+        """Sweeps of the node that has made most of them."""
+        return self.history[-1].sweeps if self.history else 0
 
     @property
     def n_rounds(self) -> int:
@@ -53,6 +54,8 @@ class Engine(Protocol):
     """Shards and beliefs are those of the nodes that ``owned`` names, in that order."""
 
     name: str
+    #: how exact sums travel here: "auto", or the only way that the engine has
+    transport: str
 
     @property
     def reliable(self) -> bool:
@@ -99,4 +102,5 @@ def record_round(
         bytes_sent=bytes_sent,
         limited_steps=sum(report.limited for report in acted),
         swept=any(report.swept for report in acted),
+        sweeps=max(node.sweeps for node in nodes),
     )

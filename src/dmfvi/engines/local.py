@@ -26,6 +26,7 @@ class LocalEngine:
     """
 
     name = "local"
+    transport = "auto"
 
     def __init__(self, links: Links | None = None, n_jobs: int | None = None) -> None:
         self.links = links or Links()
@@ -130,8 +131,8 @@ class _PostOffice:
         for message in messages:
             if message is None:
                 continue
-            self.bytes_sent += message.n_bytes * len(self.neighbours[message.sender])
-            for receiver in self.neighbours[message.sender]:
+            self.bytes_sent += message.n_bytes * len(message.recipients)
+            for receiver in message.recipients:
                 if self.reliable:
                     due.append((receiver, message))
                     continue

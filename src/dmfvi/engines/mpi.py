@@ -52,6 +52,7 @@ class MpiEngine:
     """
 
     name = "mpi"
+    transport = "all-reduce"
     #: MPI delivers every message
     reliable = True
 

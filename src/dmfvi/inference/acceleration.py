@@ -62,6 +62,10 @@ class Accelerated(Model):
     model: Model
     shared: bool = False
 
+    @property
+    def beliefs_alike(self) -> bool:
+        return self.model.beliefs_alike
+
     def begin(self, belief: Any) -> AcceleratedBelief:
         """The belief of a node before its first sweep."""
         return AcceleratedBelief(belief, self.model.implied_total(belief))

@@ -26,7 +26,7 @@ class Collective:
 
     network: Network
     engine: Any
-    all_reduce: bool = False  # every node reaches every other
+    rule: ConsensusRule  # of the session: sums are made by it if it is exact
     n_rounds: int = 0
     bytes_sent: int = 0
 
@@ -34,7 +34,9 @@ class Collective:
         self, vectors: Sequence[FloatArray], accuracy: float = SUM_ACCURACY
     ) -> list[FloatArray]:
         """Every node's estimate of the sum of all vectors."""
-        if self.all_reduce or self.network.n_nodes == 1:
+        if self.rule.bitwise:
+            return self._run(self.rule, vectors, 1, accuracy)
+        if self.rule.collective or self.network.n_nodes == 1:
             return self._run(consensus.make("all-reduce", self.network), vectors, 1, accuracy)
         rule = consensus.make("bregman-admm", self.network, damping=accuracy)
         return self._run(rule, vectors, 1 if self.engine.reliable else None, accuracy)
@@ -45,7 +47,7 @@ class Collective:
             return [vector]
         owned = self.engine.owned(self.network)
         vectors = [vector if i == 0 else np.zeros_like(vector) for i in owned]
-        if self.all_reduce:  # all others add zeros
+        if self.rule.collective or self.rule.bitwise:  # all others add zeros
             return self.sum(vectors)
         rounds = self.network.diameter if self.engine.reliable else None
         return self._run(consensus.make("flood", self.network), vectors, rounds, 1.0)
@@ -93,6 +95,8 @@ class Collective:
 
     def _exchanged(self, yielded: list[Any]) -> list[FloatArray]:
         if isinstance(yielded[0], Broadcast):
+            if self.rule.bitwise:  # what follows from exact sums is the same everywhere
+                return [part.vector for part in yielded]
             return self.broadcast(yielded[0].vector)
         sums = [part if isinstance(part, Sum) else Sum(part) for part in yielded]
         vectors = [np.asarray(part.vector, dtype=np.float64) for part in sums]

@@ -24,8 +24,8 @@ class Federation:
     network : Network
         The graph of nodes.
     consensus : str or ConsensusRule
-        How neighbours agree on sums: "auto" is the estimator's own choice ("bregman-admm" for most), other names are
-        in ``dmfvi.consensus.RULES``; for a rule with settings pass ``dmfvi.consensus.make(name, network, ...)``.
+        How neighbours agree on sums: "auto" is the estimator's own choice ("exact-sum" for nearly all), other names
+        are in ``dmfvi.consensus.RULES``; for a rule with settings pass ``dmfvi.consensus.make(name, network, ...)``.
     engine : str or Engine
         "local": all nodes in this process. "mpi": one node a rank, and ``fit`` takes the rank's own data. Other names
         are in ``dmfvi.engines.ENGINES``; an engine that was made already is used as it is.

@@ -72,6 +72,11 @@ class Model(ABC):
         """Whether the sum of statistics depends on the belief only; otherwise sweeps are not extrapolated."""
         return True
 
+    @property
+    def beliefs_alike(self) -> bool:
+        """Whether the belief follows from the sum of statistics alone, so that all nodes hold the same."""
+        return True
+
     @abstractmethod
     def start(self, shard: Any, rng: np.random.Generator) -> Any:
         """The belief to begin with, the same at all nodes: ``rng`` is seeded alike everywhere.

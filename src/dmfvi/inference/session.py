@@ -174,7 +174,7 @@ class Session:
     def open(
         cls,
         network: Network | Federation | None,
-        usual_consensus: str = "bregman-admm",
+        usual_consensus: str = "exact-sum",
         usual_settings: Mapping[str, Any] | None = None,
     ) -> Session:
         """Make the rule and the engine.
@@ -189,13 +189,14 @@ class Session:
         if chosen == "auto":
             chosen = "all-reduce" if graph.n_nodes == 1 else usual_consensus
         if chosen in consensus.RULES:
+            settings |= {"transport": engine.transport, "resend": not engine.reliable}
             settings = {
                 k: v for k, v in settings.items() if k in consensus.settings_of(str(chosen))
             }
         rule = consensus.make(
             chosen, graph, **({} if isinstance(chosen, ConsensusRule) else settings)
         )
-        return cls(graph, rule, engine, Collective(graph, engine, rule.collective), network is None)
+        return cls(graph, rule, engine, Collective(graph, engine, rule), network is None)
 
     @property
     def here(self) -> Sequence[int]:
@@ -220,7 +221,8 @@ class Session:
     @property
     def exact(self) -> bool:
         """Whether one sweep's rounds leave no disagreement, so that all nodes sweep in step."""
-        return self.engine.reliable and self.rule.averages_exactly(LocalView.of(self.network, 0))
+        exact = self.rule.averages_exactly(LocalView.of(self.network, 0))
+        return exact and (self.engine.reliable or self.rule.bitwise)
 
     # -- what nodes agree on ------------------------------------------------------------------
 
@@ -249,8 +251,8 @@ class Session:
         if not isinstance(made[0], Generator):
             return made
         beliefs = self.collective.run(made)
-        if not isinstance(model, ConjugateModel):  # its coroutine ends with a broadcast
-            return beliefs
+        if self.rule.bitwise or not isinstance(model, ConjugateModel):
+            return beliefs  # the same already, or its coroutine ends with a broadcast
         agreed = self.collective.broadcast(beliefs[0].pack())
         return [q.unpack(natural) for q, natural in zip(beliefs, agreed, strict=True)]
 
@@ -308,7 +310,8 @@ class Session:
         beliefs = task.beliefs
         if acceleration:
             # nodes that agree up to rounding only also send the totals that made their beliefs
-            runner = Accelerated(model, shared=self.network.n_nodes > 1)
+            alike = self.network.n_nodes == 1 or self.rule.bitwise
+            runner = Accelerated(model, shared=not alike)
             beliefs = [runner.begin(belief) for belief in beliefs]
         job = Job(
             runner,

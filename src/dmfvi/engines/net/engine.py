@@ -47,6 +47,7 @@ class NetworkEngine:
     """Runs this machine's node by the frames of a ``NetworkNode``."""
 
     name = "net"
+    transport = "auto"
     #: messages may be lost or come after their round
     reliable = False
 
@@ -96,7 +97,8 @@ class NetworkEngine:
             if arriving is not message.payload:
                 state = state._replace(rule=job.rule.sent(state.rule, arriving))
             node.round = max(node.round, message.round)
-            node.sizes[phase] = _sizes(job, state)
+            if job.rule.fixed_size:
+                node.sizes[phase] = _sizes(job, state)
             inbox, told = self._exchange(state, data, {ids[j]: j for j in view.neighbours})
             asked = asked or told
             state, report = step_node(job, state, inbox)
@@ -216,7 +218,8 @@ class NetworkEngine:
                 continue
             chosen = number if number in box else max(box)
             frame = box[chosen]
-            if frame.payload.size not in self.node.sizes[self.node.phase]:
+            known = self.node.sizes.get(self.node.phase)
+            if known is not None and frame.payload.size not in known:
                 del box[chosen]  # it came before this phase was known
                 self.node.refuse("size", peer)
                 continue

@@ -65,6 +65,7 @@ class InProcessEngine:
     """
 
     name = "inproc"
+    transport = "auto"
     #: a message may come after its round
     reliable = False
 
@@ -301,4 +302,5 @@ def _merged(records: Sequence[RoundRecord]) -> RoundRecord:
         bytes_sent=sum(record.bytes_sent for record in records),
         limited_steps=sum(record.limited_steps for record in records),
         swept=any(record.swept for record in records),
+        sweeps=max(record.sweeps for record in records),
     )

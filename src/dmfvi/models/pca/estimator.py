@@ -177,6 +177,10 @@ class BayesianPCA(FactorEstimator):
             replicated=self.shares == "replicated",
         )
 
+    def _usual_consensus(self) -> str:
+        # a node's own noise is not part of the sum: beliefs differ between nodes
+        return "bregman-admm" if self.noise == "per_node" else super()._usual_consensus()
+
     # -- helpers --------------------------------------------------------------------------
 
     def _prepared(self, shards: list[FloatArray], units: Units) -> list[Any]:

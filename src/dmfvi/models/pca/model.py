@@ -243,8 +243,12 @@ class BayesianPcaModel(Model):
         return [made[0], *(p.aligned_to(made[0]) for p in made[1:])]
 
     @property
-    def memoryless(self) -> bool:
+    def beliefs_alike(self) -> bool:
         return self.noise == "shared"  # a node's own noise is not part of the sum
+
+    @property
+    def memoryless(self) -> bool:
+        return self.beliefs_alike
 
     def extrapolates(self, belief: PcaBelief) -> bool:
         return not belief.warm_up

@@ -156,6 +156,10 @@ class DistributedPpcaModel(PpcaModel):
 
     n_nodes: int = 1
 
+    @property
+    def beliefs_alike(self) -> bool:
+        return False
+
     def absorb(self, total: FloatArray, own: FloatArray, belief: PpcaBelief) -> Update:
         """``total`` is the node's parameter vector; no node knows the others' likelihood."""
         return Update(self.unpack(total), float("nan"))

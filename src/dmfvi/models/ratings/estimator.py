@@ -5,14 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
-from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
 
-from dmfvi.consensus import StatisticsTracking
 from dmfvi.engines.base import RoundRecord
 from dmfvi.inference.federation import Federation
 from dmfvi.inference.session import Inference, Session
@@ -32,8 +30,6 @@ from dmfvi.network import Network
 from dmfvi.progress import live_sweeps
 from dmfvi.validation import check_choice, check_whole
 
-#: a sweep costs much more than a message: within a sweep the nodes agree to this accuracy
-DAMPING = 1e-9
 #: a compiled sweep unrolls the rank
 MOST_COMPONENTS = 32
 
@@ -61,8 +57,7 @@ class RatingFactorization(RatingPredictor):
         Lowest and highest rating. Predictions are clipped to it and ratings outside are refused; None is the range of the data.
     network : Network, Federation or None
         The graph of nodes; None is one machine with all ratings. A ``Federation`` also chooses the consensus rule
-        ("auto" is statistics tracking here, which needs half of Bregman ADMM's memory: messages may have millions of
-        numbers) and where the nodes run. With ``engine="mpi"`` every rank is a node and passes its own users' ratings; it ends
+        and where the nodes run. With ``engine="mpi"`` every rank is a node and passes its own users' ratings; it ends
         with the posterior of all items and of its own users (docs/deploy.md).
     tol : float or None
         Relative change of the items' posterior at which to stop; None makes exactly ``max_iter`` sweeps.
@@ -126,8 +121,6 @@ class RatingFactorization(RatingPredictor):
     """
 
     _model_type: ClassVar[type[RatingModel]] = RatingModel
-    _consensus = StatisticsTracking.name
-    _consensus_settings = MappingProxyType({"damping": DAMPING})
 
     def __init__(
         self,

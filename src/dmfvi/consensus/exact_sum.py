@@ -1,0 +1,397 @@
+"""ExactSum: the sum of all nodes' vectors, the same bits at every node, on every connected graph.
+
+Vectors are added as integers (``fixed_point``), so the sum does not depend on the way it travels:
+
+    flood        every vector to everyone: as many rounds as the network's diameter, which nothing can beat
+    tree         sums up a breadth-first tree, the result down: twice its height, far fewer bytes on large networks
+    all-reduce   digits added by the engine's own reduction (MPI)
+
+One sweep is one sum. A node that has the result of sum t goes on with sum t + 1; nobody can finish that without its
+vector, so neighbours are at most one sum apart, and one that is behind is handed the result. Duplicates and late
+messages are harmless, lost ones are sent again: no message needs to be delivered reliably.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from dmfvi.consensus.allreduce import EVERYONE
+from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
+from dmfvi.consensus.fixed_point import Digits, decode, encode, normalised, total
+from dmfvi.linalg import FloatArray
+from dmfvi.network import Network
+from dmfvi.tags import stored_as
+
+Transport = Literal["auto", "flood", "tree", "all-reduce"]
+#: bits of a set of nodes in one number of a message
+MASK_BITS = 48
+#: numbers in front of a message: sum, whether the last result is in it, vectors, first digit, digits
+HEAD = 5
+#: rounds until an answer to a message can be there
+ANSWER_ROUNDS = 2
+#: seconds that a round and a byte take in the cost model
+ROUND_SECONDS, BYTE_SECONDS = 1e-3, 1e-8
+#: digits of a partial sum in the cost model, with eight bytes each
+TYPICAL_DIGITS = 5
+
+
+class Parcel(NamedTuple):
+    """A message, read: the sender's sum, the result before it, what the sender has, and vectors or a partial sum."""
+
+    number: int
+    previous: FloatArray | None
+    has: frozenset[int]
+    vectors: Mapping[int, FloatArray]
+    partial: Digits | None
+
+
+@stored_as("exact-sum-state")
+class SumState(NamedTuple):
+    """One node's side of sum ``number``."""
+
+    view: LocalView
+    transport: str
+    own: FloatArray
+    number: int = 0
+    vectors: Mapping[int, FloatArray] = MappingProxyType({})  # flood: by node, own included
+    partials: Mapping[int, Digits] = MappingProxyType({})  # tree: by child
+    result: FloatArray | None = None
+    previous: FloatArray | None = None  # the result before this sum
+    ahead: Mapping[int, Any] = MappingProxyType({})  # neighbour -> its parcel of the next sum
+    has: Mapping[int, frozenset[int]] = MappingProxyType({})  # neighbour -> vectors that it has
+    numbers: Mapping[int, int] = MappingProxyType({})  # neighbour -> its sum
+    sent: frozenset[int] = frozenset()  # vectors (flood), or this node (tree), that have been sent
+    first: bool = True  # no message of this sum has been sent yet
+    answered: int = 0  # round in which the last result was sent, or this sum began
+    lossy: bool = False  # a message was missed: send again until it is known to have arrived
+    finished: bool = False
+    window: tuple[int, int] | None = None  # all-reduce: agreed first and last digit
+    round: int = 0
+
+
+class ExactSum(ConsensusRule):
+    """The exact sum in every sweep.
+
+    transport: "flood", "tree", "all-reduce", or "auto", the cheaper of the first two for the network.
+    resend: send again from the beginning, not only once a message was missed; for links that may lose some.
+    """
+
+    name = "exact-sum"
+    sums = True
+    bitwise = True
+    tolerates_loss = True
+    fixed_size = False
+
+    def __init__(self, transport: Transport = "auto", resend: bool = False) -> None:
+        known = ("auto", "flood", "tree", "all-reduce")
+        if transport not in known:
+            raise ValueError(f"transport must be one of {list(known)}, received {transport!r}")
+        self.transport = transport
+        self.resend = resend
+        self.collective = transport == "all-reduce"  # type: ignore[misc]
+
+    def check_network(self, network: Network) -> None:
+        if self.transport == "auto":
+            self.transport = min(("flood", "tree"), key=lambda way: cost(way, network).seconds)
+
+    def for_model(self, model: Any, belief: Any) -> ConsensusRule:
+        if not model.beliefs_alike:
+            raise ValueError(
+                f"consensus 'exact-sum' needs beliefs that follow from the sum alone, those of this {type(model).__name__} "
+                "differ between nodes (noise='per_node', for example): use consensus='bregman-admm'"
+            )
+        return self
+
+    def averages_exactly(self, view: LocalView) -> bool:
+        return True
+
+    def start(self, view: LocalView, target: FloatArray) -> SumState:
+        return _begun(SumState(view, self._way(view), target, lossy=self.resend), target)
+
+    def advance(self, state: SumState, inbox: Mapping[int, Incoming]) -> tuple[SumState, Progress]:
+        if state.transport == "all-reduce":
+            return _reduced(state, inbox)
+        late = [j for j in self.recipients(state) if j not in inbox]
+        state = _after_sending(state)._replace(
+            round=state.round + 1, lossy=state.lossy or bool(late)
+        )
+        for sender, message in inbox.items():
+            parcel = _read(message.payload, len(state.own), state.view.n_nodes)
+            if parcel is not None:
+                state = _received(state, sender, parcel)
+        if state.result is None:
+            state = state._replace(result=_result(state))
+        ready = state.result is not None
+        return state, Progress(ready, 0.0, late=bool(late))
+
+    def retarget(self, state: SumState, target: FloatArray) -> SumState:
+        return _begun(
+            state._replace(
+                number=state.number + 1,
+                previous=state.result,
+                result=None,
+                first=True,
+                answered=state.round,
+                window=None,
+            ),
+            target,
+        )
+
+    def payload(self, state: SumState) -> FloatArray:
+        if state.transport == "all-reduce":
+            return _digits_or_window(state)
+        return _written(state)
+
+    def finish(self, state: SumState) -> SumState:
+        return state._replace(finished=True)
+
+    def final_estimate(self, payload: FloatArray, like: FloatArray) -> FloatArray | None:
+        parcel = _read(payload, len(like), 0)
+        return None if parcel is None else parcel.previous
+
+    def recipients(self, state: SumState) -> tuple[int, ...]:
+        view = state.view
+        if state.transport != "tree":
+            return view.neighbours
+        return view.children if view.parent is None else (view.parent, *view.children)
+
+    def estimate(self, state: SumState) -> FloatArray:
+        return state.own if state.result is None else state.result
+
+    def rounds_per_sweep(self, view: LocalView) -> int:
+        return {"all-reduce": 2, "tree": 2 * view.radius}.get(self._way(view), view.diameter) or 1
+
+    def _way(self, view: LocalView) -> str:
+        return "flood" if self.transport == "auto" else self.transport
+
+
+# -- the cost model -------------------------------------------------------------------------------
+
+
+class Cost(NamedTuple):
+    """Rounds and bytes of one sum of ``n`` numbers by one transport, without loss."""
+
+    rounds: int
+    bytes: float
+    seconds: float
+
+
+def cost(transport: str, network: Network, n: int = 1000) -> Cost:
+    """What one sum costs: a round takes a millisecond, a link carries 100 MB a second."""
+    v, links = network.n_nodes, 2 * network.n_edges
+    if transport == "tree":
+        rounds = 2 * min(network.eccentricities)
+        up = sum(8.0 if network.is_leaf(i) else 8.0 * TYPICAL_DIGITS for i in range(v))
+        sent = n * (up + 8.0 * (v - 1))
+        busiest = n * 8.0 * TYPICAL_DIGITS
+    else:
+        rounds = network.diameter
+        sent = 8.0 * n * v * links
+        busiest = 8.0 * n * v
+    return Cost(rounds, sent, rounds * ROUND_SECONDS + busiest * BYTE_SECONDS)
+
+
+# -- one sum --------------------------------------------------------------------------------------
+
+
+def _begun(state: SumState, target: FloatArray) -> SumState:
+    """The next sum, with what neighbours that are ahead have sent of it."""
+    if not np.isfinite(target).all():
+        where = int(np.flatnonzero(~np.isfinite(target))[0])
+        raise OverflowError(
+            f"statistic {where} of {len(target)} is {target[where]}: a sum of it has no meaning; look for overflow in "
+            "the data's units"
+        )
+    state = state._replace(
+        own=target,
+        vectors={state.view.node: target},
+        partials={},
+        has={},
+        sent=frozenset(),
+    )
+    ahead, state = state.ahead, state._replace(ahead={})
+    for sender, parcel in ahead.items():
+        state = _received(state, sender, parcel)
+    return state
+
+
+def _received(state: SumState, sender: int, parcel: Parcel) -> SumState:
+    state = state._replace(numbers={**state.numbers, sender: parcel.number})
+    if parcel.number == state.number + 1:  # the sender has the result of this sum
+        return state._replace(
+            ahead={**state.ahead, sender: parcel},
+            result=parcel.previous if state.result is None else state.result,
+        )
+    if parcel.number != state.number:
+        return state
+    if state.transport == "tree":
+        if parcel.partial is not None and sender in state.view.children:
+            return state._replace(partials={**state.partials, sender: parcel.partial})
+        return state
+    return state._replace(
+        vectors={**parcel.vectors, **state.vectors},
+        has={**state.has, sender: state.has.get(sender, frozenset()) | parcel.has},
+    )
+
+
+def _result(state: SumState) -> FloatArray | None:
+    """The sum, if this node can know it."""
+    if state.transport == "tree":
+        if state.view.parent is None and len(state.partials) == len(state.view.children):
+            return decode(total([encode(state.own), *state.partials.values()]))
+        return None
+    if len(state.vectors) == state.view.n_nodes:
+        return decode(total(encode(vector) for vector in state.vectors.values()))
+    return None
+
+
+def _after_sending(state: SumState) -> SumState:
+    """What the last message contained need not be sent again while nothing is lost."""
+    sent = state.sent | frozenset(_vectors_to_send(state))
+    if _partial(state) is not None:
+        sent = sent | {state.view.node}
+    answered = state.round if _needs_previous(state) else state.answered
+    return state._replace(sent=sent, first=False, answered=answered)
+
+
+# -- messages -------------------------------------------------------------------------------------
+
+
+def _vectors_to_send(state: SumState) -> list[int]:
+    """Vectors that some neighbour may lack: new ones, and after a loss all that are not known to have arrived."""
+    if state.transport == "tree":
+        return []
+    if not state.lossy:
+        return sorted(set(state.vectors) - state.sent)
+    here = [j for j in state.view.neighbours if state.numbers.get(j, state.number) <= state.number]
+    known = [state.has.get(j, frozenset()) for j in here]
+    return sorted(i for i in state.vectors if any(i not in has for has in known))
+
+
+def _partial(state: SumState) -> Digits | FloatArray | None:
+    """The sum over this node's part of the tree, for its parent: a leaf's is its own vector."""
+    view = state.view
+    if state.transport != "tree" or view.parent is None:
+        return None
+    if len(state.partials) < len(view.children) or (view.node in state.sent and not state.lossy):
+        return None
+    if not view.children:
+        return state.own
+    return normalised(total([encode(state.own), *state.partials.values()]))
+
+
+def _needs_previous(state: SumState) -> bool:
+    """Whether a neighbour may still wait for the last result."""
+    if state.previous is None:
+        return False
+    if state.finished:
+        return True
+    if state.first and not state.lossy:
+        # nodes that flood from equally far all have the result in the same round
+        return bool(state.view.children) if state.transport == "tree" else not state.view.even
+    if not state.lossy and state.round < state.answered + ANSWER_ROUNDS:
+        return False
+    waiting = state.view.children if state.transport == "tree" else state.view.neighbours
+    return any(state.numbers.get(j, 0) < state.number for j in waiting)
+
+
+def _written(state: SumState) -> FloatArray:
+    previous = state.previous if _needs_previous(state) else None
+    chosen = _vectors_to_send(state)
+    partial = _partial(state)
+    parts: list[Any] = [] if previous is None else [previous]
+    low, n_digits = 0, 0
+    if isinstance(partial, Digits):
+        low, n_digits = partial.low, len(partial.digits)
+        parts.append(partial.digits.astype(np.float64).ravel())
+    elif partial is not None:
+        n_digits = -1
+        parts.append(partial)
+    head = [state.number, float(previous is not None), len(chosen), low, n_digits]
+    mask = [] if state.transport == "tree" else _mask(state.vectors, state.view.n_nodes)
+    return np.concatenate([head, mask, chosen, *parts, *(state.vectors[i] for i in chosen)])
+
+
+def _read(payload: FloatArray, size: int, n_nodes: int) -> Parcel | None:
+    """A message, or None for one that no node of this network can have sent."""
+    if len(payload) < HEAD:
+        return None
+    number, with_previous, count, low, n_digits = (int(v) for v in payload[:HEAD])
+    if min(number, with_previous, count) < 0 or n_digits < -1:
+        return None
+    digits = size * (1 if n_digits == -1 else n_digits)
+    body = count * (size + 1) + (size if with_previous else 0) + digits
+    words = len(payload) - HEAD - body
+    if words not in (0, -(-n_nodes // MASK_BITS)) and n_nodes:
+        return None
+    at = HEAD + max(words, 0)
+    has = _members(payload[HEAD:at])
+    ids = [int(v) for v in payload[at : at + count]]
+    at += count
+    previous = payload[at : at + size].copy() if with_previous else None
+    at += size if with_previous else 0
+    partial = None
+    if n_digits == -1:
+        partial = encode(payload[at : at + size])
+    elif n_digits:
+        rows = payload[at : at + digits].reshape(n_digits, size)
+        partial = Digits(low, rows.astype(np.int64))
+    at += digits
+    vectors = {i: payload[at + k * size : at + (k + 1) * size].copy() for k, i in enumerate(ids)}
+    if n_nodes and not all(0 <= i < n_nodes for i in ids):
+        return None
+    return Parcel(number, previous, has, vectors, partial)
+
+
+def _mask(nodes: Mapping[int, Any], n_nodes: int) -> list[float]:
+    words = [0] * -(-n_nodes // MASK_BITS)
+    for node in nodes:
+        words[node // MASK_BITS] |= 1 << (node % MASK_BITS)
+    return [float(word) for word in words]
+
+
+def _members(words: FloatArray) -> frozenset[int]:
+    return frozenset(
+        MASK_BITS * k + bit
+        for k, word in enumerate(words)
+        for bit in range(MASK_BITS)
+        if int(word) >> bit & 1
+    )
+
+
+# -- by the engine's own reduction ----------------------------------------------------------------
+
+#: digits that any double may have, counted from the lowest
+GRID_LOW, GRID_SIZE = -36, 70
+
+
+def _digits_or_window(state: SumState) -> FloatArray:
+    """First which digits are used at all, then the digits: doubles add whole numbers below 2^53 exactly."""
+    exact = encode(state.own)
+    if state.window is None:
+        used = np.zeros(GRID_SIZE)
+        used[exact.low - GRID_LOW] = used[exact.low + len(exact.digits) - 1 - GRID_LOW] = 1.0
+        return used
+    low, high = state.window
+    digits = np.zeros((high - low + 1, exact.size))
+    digits[exact.low - low : exact.low - low + len(exact.digits)] = exact.digits
+    return digits.ravel()
+
+
+def _reduced(state: SumState, inbox: Mapping[int, Incoming]) -> tuple[SumState, Progress]:
+    if EVERYONE not in inbox:
+        raise RuntimeError(
+            "exact-sum by all-reduce received no total: it needs an engine with a reduction (local, mpi)"
+        )
+    state, summed = state._replace(round=state.round + 1), inbox[EVERYONE].payload
+    if state.window is None:
+        used = np.flatnonzero(summed)
+        window = int(used[0]) + GRID_LOW, int(used[-1]) + GRID_LOW
+        return state._replace(window=window), Progress(False, 0.0)
+    low, high = state.window
+    digits = summed.reshape(high - low + 1, -1).astype(np.int64)
+    return state._replace(result=decode(Digits(low, digits))), Progress(True, 0.0)

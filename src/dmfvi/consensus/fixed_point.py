@@ -1,0 +1,107 @@
+"""Exact sums of doubles: vectors as signed digits of 32 bits on a fixed grid, added as integers.
+
+    x = sum_k d_k 2^(32 (low + k)),  |d_k| < 2^32
+
+Integer addition does not depend on the order, the tree or the engine, so every node gets the same bits. The grid is the
+same for all vectors; a vector keeps the digits from its largest entry down to at most ``MOST_DIGITS`` digits below,
+which is 170 bits and more, so any double of its own size is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmfvi.linalg import FloatArray
+from dmfvi.tags import stored_as
+
+BITS = 32
+BASE = np.int64(1) << BITS
+#: digits of a vector at most: what lies further below its largest entry is cut off
+MOST_DIGITS = 7
+#: bits of a double's mantissa
+MANTISSA = 53
+
+
+@stored_as("digits")
+class Digits(NamedTuple):
+    """A vector of exact numbers: ``digits`` (K, n), the lowest first, of weight 2^(32 (low + k))."""
+
+    low: int
+    digits: NDArray[np.int64]
+
+    @property
+    def size(self) -> int:
+        """Numbers in the vector."""
+        return int(self.digits.shape[1])
+
+
+def encode(vector: FloatArray) -> Digits:
+    """The digits of a vector of finite doubles."""
+    fraction, exponent = np.frexp(vector)
+    whole = np.ldexp(fraction, MANTISSA).astype(np.int64)
+    lowest = exponent.astype(np.int64) - MANTISSA  # bit of each mantissa's last place
+    used = whole != 0
+    if not used.any():
+        return Digits(0, np.zeros((1, len(vector)), dtype=np.int64))
+    top = int((exponent[used].max() - 1) // BITS)
+    low = max(int(lowest[used].min() // BITS), top - MOST_DIGITS + 1)
+    digits = np.zeros((top - low + 1, len(vector)), dtype=np.int64)
+    sign, size = np.sign(whole), np.abs(whole)
+    shift = np.where(used, lowest - BITS * low, 0)
+    cut = shift < 0  # bits below the window
+    size = np.where(cut, size >> np.minimum(-shift, 62), size)
+    place, offset = np.divmod(np.where(cut, 0, shift), BITS)
+    # a mantissa of 53 bits, shifted by up to 31, touches three digits
+    mask = BASE - 1
+    first = (size << offset) & mask  # the bits that fall off the left are those of the next digits
+    rest = size >> (BITS - offset)
+    columns = np.arange(len(vector))
+    for k, part in enumerate((first, rest & mask, rest >> BITS)):
+        filled = np.flatnonzero(part)
+        digits[place[filled] + k, columns[filled]] = sign[filled] * part[filled]
+    return Digits(low, digits)
+
+
+def total(parts: Iterable[Digits]) -> Digits:
+    """The sum, exact; digits may grow beyond their base until ``normalised``."""
+    given = list(parts)
+    if len(given) == 1:
+        return given[0]
+    low = min(part.low for part in given)
+    high = max(part.low + len(part.digits) for part in given)
+    digits = np.zeros((high - low, given[0].size), dtype=np.int64)
+    for part in given:
+        at = part.low - low
+        digits[at : at + len(part.digits)] += part.digits
+    return Digits(low, digits)
+
+
+def normalised(value: Digits) -> Digits:
+    """The same numbers with digits in [-2^31, 2^31): one form for each number, without empty digits at the ends."""
+    rows = []
+    carry = np.zeros(value.size, dtype=np.int64)
+    half = BASE >> 1
+    for digit in value.digits:
+        whole = digit + carry
+        carry = (whole + half) >> BITS
+        rows.append(whole - (carry << BITS))
+    while carry.any():
+        whole, carry = carry, (carry + half) >> BITS
+        rows.append(whole - (carry << BITS))
+    used = [k for k, row in enumerate(rows) if row.any()]
+    if not used:
+        return Digits(0, np.zeros((1, value.size), dtype=np.int64))
+    return Digits(value.low + used[0], np.stack(rows[used[0] : used[-1] + 1]))
+
+
+def decode(value: Digits) -> FloatArray:
+    """The nearest doubles, up to one unit in the last place; the same bits for the same numbers."""
+    exact = normalised(value)
+    result = np.zeros(value.size)
+    for k, digit in enumerate(exact.digits):  # the smallest first
+        result += np.ldexp(digit.astype(np.float64), BITS * (exact.low + k))
+    return result
