@@ -11,7 +11,7 @@ from dmfvi import BayesianPCA, Federation, Links, Network
 from dmfvi.consensus import make
 from dmfvi.datasets import make_low_rank
 
-#: network, rounds at most for ADMM, rounds at most for tracking
+#: network, rounds at most for exact sums (the default), rounds at most for tracking
 CASES = [
     (Network.ring(5), 60, 26),
     (Network.chain(5), 104, 88),
@@ -56,7 +56,7 @@ def main() -> None:
         "network",
         "diameter",
         "pooled sweeps",
-        "ADMM",
+        "exact sum",
         "target",
         "tracking",
         "target",

@@ -22,8 +22,8 @@ class MyModel(ConjugateModel):
         return Gamma.from_parameters(np.ones(self.n_features), np.ones(self.n_features))
 
     def start(self, shard: np.ndarray, rng: np.random.Generator) -> Gamma:
-        # 2. Only where labels must be told apart; the default is the prior. For sums over all data write
-        #    ``total = yield vector`` and return the belief at the end.
+        # 2. Only where labels must be distinguished; the default is the prior. For sums over all data make it a
+        #    coroutine: ``total = yield vector`` receives the sum of all nodes' vectors; return the belief at the end.
         return self.prior
 
     def local_step(self, shard: np.ndarray, q: Gamma) -> Statistics:

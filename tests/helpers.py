@@ -1,8 +1,10 @@
-"""Data that several tests use."""
+"""Data and small functions that several tests use."""
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -42,3 +44,13 @@ def shared_data() -> Path:
 def distance(one: object, other: object) -> float:
     """Largest relative difference of two posteriors."""
     return one.distance(other)  # type: ignore[attr-defined]
+
+
+def documented(estimator: type, section: str) -> set[str]:
+    """Names in a section of a class's docstring, numpydoc's ``name, name : type``."""
+    text = inspect.getdoc(estimator) or ""
+    body = re.split(r"^\w[\w ]*\n-{4,}\n", text, flags=re.MULTILINE)
+    titles = re.findall(r"^(\w[\w ]*)\n-{4,}\n", text, flags=re.MULTILINE)
+    lines = dict(zip(titles, body[1:], strict=True)).get(section, "").splitlines()
+    heads = [line.partition(" :")[0] for line in lines if re.match(r"[\w, ]+ : ", line)]
+    return {name.strip() for head in heads for name in head.split(",")}

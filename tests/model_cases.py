@@ -1,4 +1,4 @@
-"""One case per model for the laws of tests/models/test_laws.py: data with a known truth, and a reference.
+"""One case per model for the laws of tests/laws/test_models.py: data with a known truth, and a reference.
 
 Shards are unequal and sorted, so that each node sees other classes, symbols, topics or regions than the others.
 """

@@ -2,18 +2,143 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import inspect
 import re
+import shlex
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
+import dmfvi
 from dmfvi import Network, infer
-from dmfvi.models import PoissonGamma
+from dmfvi.cli.app import app
+from dmfvi.deploy.config import config_of
+from dmfvi.models import ESTIMATORS, PoissonGamma
+from helpers import documented
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+#: where a path in the text may begin
+FOLDERS = [ROOT, DOCS, ROOT / "src" / "dmfvi", ROOT / "src"]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.parent == DOCS], ids=lambda p: p.name)
+def test_every_example_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the order of the page, from an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": page.stem}
+    for code in blocks(page, "python"):
+        exec(compile(code, page.name, "exec", dont_inherit=True), names)
+
+
+@every_page
+def test_files_that_are_named_exist(page: Path) -> None:
+    text = page.read_text()
+    links = re.findall(r"\]\(([^)#:]+)(?:#[\w-]*)?\)", text)
+    missing = [link for link in links if not (page.parent / link).exists()]
+    named = re.findall(r"`((?:[\w.-]+/)*[\w-]+(?:\.py|\.md)|(?:[\w-]+/)+)`", text)
+    missing += [path for path in named if not any((f / path).exists() for f in FOLDERS)]
+    assert not missing
+
+
+@every_page
+def test_anchors_of_links_are_headings(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([\w-]+)\)", page.read_text()):
+        headings = re.findall(
+            r"^#+ (.*)$", (page.parent / target if target else page).read_text(), re.MULTILINE
+        )
+        made = [re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings]
+        assert anchor in made
+
+
+def keywords(text: str) -> Iterator[tuple[str, Any, set[str]]]:
+    """Calls of public names in inline code, with the keywords that they are given."""
+    for code in re.findall(r"`([^`\n]+)`", text):
+        try:
+            tree = ast.parse(code)
+        except SyntaxError:
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                called = getattr(dmfvi, node.func.id, None)
+                if called is not None:
+                    yield code, called, {k.arg for k in node.keywords if k.arg}
+
+
+@every_page
+def test_parameters_in_the_text_exist(page: Path) -> None:
+    for code, called, given in keywords(page.read_text()):
+        assert given <= set(inspect.signature(called).parameters), code
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Words after ``dmfvi`` of every command line on a page."""
+    text = page.read_text()
+    lines = [
+        line
+        for block in re.findall(r"```\n(.*?)```", text, re.DOTALL)
+        for line in block.replace("\\\n", " ").splitlines()
+    ]
+    lines += [line for line in text.splitlines() if line.startswith("    dmfvi ")]
+    lines += re.findall(r"`((?:dmfvi|mpiexec) [^`\n]*)`", text)
+    for line in lines:
+        found = re.search(r"(?:^\s*|-m )dmfvi (.*)", line.partition(" #")[0])
+        if found:
+            yield shlex.split(found.group(1), posix=True)
+
+
+@every_page
+def test_commands_and_their_options_exist(page: Path) -> None:
+    for words in commands(page):
+        command: Any = get_command(app)
+        rest = list(words)
+        while rest and hasattr(command, "commands") and not rest[0].startswith("-"):
+            name = rest.pop(0).rstrip(",")
+            assert name in command.commands, words
+            command = command.commands[name]
+        known = {o for p in command.params for o in (*p.opts, *p.secondary_opts)} | {"--help"}
+        asked = {
+            re.split(r"[=|\]]", w.lstrip("["))[0] for w in rest if w.lstrip("[").startswith("--")
+        }
+        assert asked <= known, words
+
+
+@every_page
+def test_settings_of_a_node_exist(page: Path) -> None:
+    for block in blocks(page, "toml"):
+        content = tomllib.loads(block)
+        content.pop("tls", None)  # there are no certificates here
+        content.setdefault("node", {"id": 0, "listen": "127.0.0.1:7447", "data": "rows.csv"})
+        content["node"]["listen"] = "127.0.0.1:7447"
+        content["peers"] = dict.fromkeys(content.get("peers", {}), "127.0.0.1:7448")
+        config_of(content, page, insecure=True)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_help_shows_every_parameter_and_method(name: str) -> None:
+    estimator = ESTIMATORS[name]
+    assert documented(estimator, "Parameters") == set(inspect.signature(estimator).parameters)
+    for method, made in inspect.getmembers(estimator, inspect.isfunction):
+        if not method.startswith("_") and made.__module__.startswith("dmfvi"):
+            summary = (made.__doc__ or "").strip().partition("\n")[0]
+            assert summary, f"{name}.{method} has no docstring"
+            assert summary.endswith("."), f"{name}.{method}: the summary is one line"
 
 
 def test_the_worked_model_runs_and_is_the_librarys_own(capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,7 +182,7 @@ def test_the_skeleton_runs_as_it_is() -> None:
     np.testing.assert_allclose(p["rate"], 1.0 + np.concatenate(waits).sum(0))
 
 
-def test_a_model_with_too_few_statistics_is_told() -> None:
+def test_too_few_statistics_are_named() -> None:
     from dmfvi import Statistics
 
     class Short(PoissonGamma):

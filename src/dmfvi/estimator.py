@@ -33,27 +33,40 @@ from dmfvi.validation import (
 SHARED_PARAMETERS, SHARED_ATTRIBUTES = "{shared parameters}", "{shared attributes}"
 PARAMETERS = """\
 network : Network, Federation or None
-    Who talks to whom; None is one machine with all data. A ``Federation`` also says how the nodes agree
-    (``consensus``) and where they run (``engine``, ``links``, ``n_jobs``).
+    The graph of nodes; None is one machine with all data. A ``Federation`` also chooses the consensus rule
+    (``consensus``) and where the nodes run (``engine``, ``links``, ``n_jobs``).
 tol : float
     Relative accuracy of the posterior's natural parameters at which the nodes stop.
 max_iter : int
-    Sweeps over the data at most; reaching it warns.
+    Largest number of sweeps (iterations); reaching it gives a ``ConvergenceWarning``.
 random_state : int, RandomState or None
-    Seed of the start, the same at all nodes.
+    Seed of the start. All nodes use node 0's.
 verbose : int
-    1 shows progress."""
+    0 is silent, 1 shows a progress bar."""
 ATTRIBUTES = """\
-posterior_ : posterior of node 0, in the data's units; ``node_posteriors_`` has every node's.
+posterior_ : object
+    Posterior of node 0, in the units of the data; of node i in ``at_node(i)``.
+node_posteriors_ : list
+    The posterior of every node that runs in this process.
 lower_bound_ : float
-    Evidence lower bound with all constants.
+    Evidence lower bound, with all constants.
 n_iter_ : int
-    Sweeps over the data.
+    Number of sweeps.
 n_rounds_ : int
-    Message rounds of the fit; ``n_start_rounds_`` and ``n_start_bytes_`` are spent before it, on the start.
-history_ : dict of arrays, one entry per round
-    objective, change, disagreement, bytes_sent, limited_steps.
-converged_ : bool"""
+    Number of message rounds of the fit, without its start.
+n_start_rounds_ : int
+    Number of message rounds in which the nodes agreed on the start.
+n_start_bytes_ : int
+    Bytes sent in those.
+history_ : dict of arrays
+    One entry per round: ``round``, ``objective`` (the bound), ``change``, ``disagreement``, ``bytes_sent``,
+    ``limited_steps``.
+converged_ : bool
+    Whether the nodes met ``tol`` and stopped by themselves.
+n_features_in_ : int
+    Number of columns, where the data are a table.
+feature_names_in_ : array of str
+    Names of the columns, where the data had names."""
 
 
 class NetworkEstimator(BaseEstimator):

@@ -12,7 +12,7 @@ FloatArray = NDArray[np.float64]
 
 
 def plain(value: Any) -> Any:
-    """A NumPy scalar as Python's own, so that messages say 0 and not np.int64(0)."""
+    """A NumPy scalar as Python's own, so that messages show 0 and not np.int64(0)."""
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -1,4 +1,4 @@
-"""Who talks to whom: an undirected connected graph and the facts that consensus needs of it."""
+"""Network: an undirected connected graph, and the facts about it that consensus needs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Network:
 
     @classmethod
     def ring(cls, n_nodes: int) -> Network:
-        """Each node talks to two others; two nodes share one edge."""
+        """Each node has two neighbours; two nodes share one edge."""
         n = _count(n_nodes)
         return cls(nx.cycle_graph(n) if n > 2 else nx.path_graph(n), f"ring of {n}")
 
@@ -71,13 +71,13 @@ class Network:
 
     @classmethod
     def star(cls, n_nodes: int) -> Network:
-        """Node 0 talks to all the others."""
+        """Node 0 is the neighbour of all the others."""
         n = _count(n_nodes)
         return cls(nx.star_graph(n - 1), f"star of {n}")
 
     @classmethod
     def complete(cls, n_nodes: int) -> Network:
-        """Everyone talks to everyone."""
+        """Every node is a neighbour of every other."""
         n = _count(n_nodes)
         return cls(nx.complete_graph(n), f"complete graph of {n}")
 
@@ -95,7 +95,7 @@ class Network:
     def random_geometric(
         cls, n_nodes: int, radius: float | None = None, *, seed: int = 0
     ) -> Network:
-        """Points in the unit square that talk within ``radius``; grown until connected.
+        """Points in the unit square, neighbours within ``radius``; it grows until the graph is connected.
 
         Without a radius, the connectivity threshold sqrt(2 log n / (pi n)) is the start.
         """
@@ -152,7 +152,7 @@ class Network:
         return len(self.edges)
 
     def neighbours(self, node: int) -> tuple[int, ...]:
-        """The nodes that ``node`` talks to, ascending."""
+        """The neighbours of ``node``, ascending."""
         return tuple(sorted(self.graph[node]))
 
     @cached_property

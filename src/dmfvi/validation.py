@@ -1,4 +1,4 @@
-"""Input checks shared by the estimators: every failure says what was received and what to do."""
+"""Input checks shared by the estimators: every error says what was received and what to do."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def check_one_shard_per_node(shards: Sequence[FloatArray], network: Network) -> 
 
 
 def check_observed(shards: Sequence[FloatArray], names: Sequence[str] | None) -> None:
-    """Refuse features that nobody observed; warn of constant features."""
+    """Refuse features without observations; warn of constant features."""
     counts = np.sum([np.isfinite(shard).sum(0) for shard in shards], axis=0)
 
     def label(index: int) -> str:
@@ -116,7 +116,7 @@ def warn_of_empty_samples(shards: Sequence[FloatArray], stacklevel: int = 3) -> 
     empty = sum(int((~np.isfinite(shard).any(1)).sum()) for shard in shards)
     if empty:
         warnings.warn(
-            f"samples without any observed entry: {empty}; they say nothing and count for nothing",
+            f"samples without any observed entry: {empty}; they have no influence",
             UserWarning,
             stacklevel=stacklevel,
         )
@@ -154,7 +154,7 @@ def check_positive(name: str, value: Any) -> None:
 
 
 def _differing(columns: list[Any], other: list[Any]) -> list[Any]:
-    """The first few names that differ from the other list's at the same place."""
+    """The first few names that differ from the other list's at the same index."""
     pairs = list(zip(columns, other, strict=False))
     found = [a for a, b in pairs if a != b] + columns[len(other) :]
     return found[:5]

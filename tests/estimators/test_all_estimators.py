@@ -21,6 +21,7 @@ from dmfvi.models.pca.ppca import PPCA
 from dmfvi.models.pca.svd import SVDFactorization
 from dmfvi.models.regression.estimator import BayesianLinearRegression, BayesianLogisticRegression
 from dmfvi.models.topics.estimator import LatentDirichletAllocation
+from helpers import documented
 
 RNG = np.random.default_rng(0)
 ROWS = np.concatenate([RNG.normal(size=(30, 4)) + 3, RNG.normal(size=(30, 4)) - 3])
@@ -91,6 +92,13 @@ def refusal(action: Callable[[], Any], kind: type[Exception] = ValueError) -> st
 def test_every_estimator_is_enrolled() -> None:
     """Ratings have tables of their own, and tests of their own."""
     assert set(FACES) == set(ESTIMATORS) - {"RatingFactorization", "StructureFromMotion"}
+
+
+@every
+def test_help_shows_every_fitted_attribute(face: Face) -> None:
+    fitted = face.fit(face.data)
+    shown = {name for name in vars(fitted) if name.endswith("_") and not name.startswith("_")}
+    assert shown <= documented(type(fitted), "Attributes")
 
 
 @with_missing

@@ -1,4 +1,4 @@
-"""The order of the rooms: a value flows one way, and no room imports from one above it."""
+"""The import order: no package imports from one further down in ORDER."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import dmfvi
 
 SOURCE = Path(dmfvi.__file__).parent
-#: rooms from the bottom to the top; a module belongs to the longest name that it begins with
+#: packages in the order in which they may import; a module belongs to the longest name that it begins with
 ORDER = [
     ["tags", "linalg"],
     ["families"],
@@ -29,7 +29,7 @@ ORDER = [
     ["experiments", "deploy", "demo"],
     ["cli", "__main__", "__init__"],
 ]
-RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
+RANK = {package: rank for rank, packages in enumerate(ORDER) for package in packages}
 #: what the steps of a model may use
 OF_A_MODEL = {
     "tags",
@@ -41,10 +41,10 @@ OF_A_MODEL = {
 }
 
 
-def room_of(module: str) -> str:
-    """The room of a module, given without the package's name."""
-    found = [room for room in RANK if module == room or module.startswith(f"{room}.")]
-    assert found, f"{module} is in no room: add it to ORDER"
+def package_of(module: str) -> str:
+    """The package of a module, given without the package's name."""
+    found = [package for package in RANK if module == package or module.startswith(f"{package}.")]
+    assert found, f"{module} is in no package: add it to ORDER"
     return max(found, key=len)
 
 
@@ -70,13 +70,13 @@ def modules() -> dict[str, list[str]]:
     return made
 
 
-def test_no_room_imports_from_one_above_it() -> None:
+def test_no_package_imports_from_one_above_it() -> None:
     upwards = [
         f"{name} imports {used}"
         for name, imported in modules().items()
         if name not in ("__init__", "inference")
         for used in imported
-        if RANK[room_of(used)] > RANK[room_of(name)]
+        if RANK[package_of(used)] > RANK[package_of(name)]
     ]
     assert not upwards
 
@@ -88,8 +88,8 @@ def test_the_steps_of_a_model_know_no_graph_and_no_engine() -> None:
         for name, imported in modules().items()
         if name.startswith("models.") and name.rpartition(".")[2] in ("model", "poisson_gamma")
         for used in imported
-        if room_of(used) not in OF_A_MODEL
-        and not (room_of(used) == "models" and "estimator" not in used)
+        if package_of(used) not in OF_A_MODEL
+        and not (package_of(used) == "models" and "estimator" not in used)
     ]
     assert not strange
 
@@ -99,4 +99,4 @@ def test_an_import_upwards_would_be_found(tmp_path: Path) -> None:
     file = tmp_path / "wrong.py"
     file.write_text("from dmfvi.cli.app import main\nfrom dmfvi import consensus, __version__\n")
     assert imports_of(file) == ["cli.app", "consensus"]
-    assert RANK[room_of("cli.app")] > RANK[room_of("consensus.base")]
+    assert RANK[package_of("cli.app")] > RANK[package_of("consensus.base")]

@@ -1,4 +1,4 @@
-"""A rotating unit cube seen by several cameras, with honest occlusion. Seeded."""
+"""A rotating unit cube seen by several cameras, with its own occlusion. Seeded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from dmfvi.linalg import FloatArray
 
-#: elevations of the cameras alternate so that every vertex is seen by somebody
+#: elevations of the cameras alternate so that every vertex is seen by some camera
 ELEVATION_DEGREES = 25.0
 #: cameras stand side by side on an arc of this width
 ARC_DEGREES = 120.0

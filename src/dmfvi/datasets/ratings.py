@@ -14,7 +14,7 @@ from dmfvi.linalg import FloatArray
 NETFLIX_USERS, NETFLIX_ITEMS, NETFLIX_RATINGS = 480_189, 17_770, 100_480_507
 #: spread of log-popularity of films, and of log-activity of users
 ITEM_SPREAD, USER_SPREAD = 1.9, 1.15
-#: nobody rates more than this part of the films
+#: no user rates more than this part of the films
 MOST_RATED = 0.7
 CENTRE = 3.6
 USER_BIAS, ITEM_BIAS, TASTE, NOISE = 0.42, 0.45, 0.45, 0.85
@@ -55,7 +55,7 @@ def make_ratings(
     part = n_ratings / NETFLIX_RATINGS
     n_items = max(20, round(NETFLIX_ITEMS * part**0.4)) if n_items is None else int(n_items)
     most = max(1, int(MOST_RATED * n_items))
-    if n_users is None:  # in a small set, so many that nobody is near the most allowed
+    if n_users is None:  # in a small set, so many that no user is near the most allowed
         n_users = max(round(NETFLIX_USERS * part), -(-10 * n_ratings // most))
     n_users = int(n_users)
     if n_users < 1 or n_items < 1 or rank < 0:

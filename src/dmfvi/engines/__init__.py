@@ -1,4 +1,4 @@
-"""Where it runs: engines by name, imported when asked for."""
+"""Engines by name: where the nodes run. Each is imported when it is used."""
 
 from __future__ import annotations
 

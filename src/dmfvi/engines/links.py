@@ -10,12 +10,18 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Links:
-    """How messages travel in the in-process engine.
+    """Simulated loss, delay and pauses of messages in the local engine.
 
-    loss: probability that a message is lost, the same for every message or by (sender, receiver).
-    delay: messages take 0..delay extra rounds, uniformly; they may overtake each other.
-    pauses: node -> [(first round, last round), ...] in which it neither steps nor sends, counted
-        from the beginning of the fit, its start included.
+    Parameters
+    ----------
+    loss : float or mapping of (sender, receiver) to float
+        Probability that a message is lost, for every message or by link.
+    delay : int
+        Messages take 0 to ``delay`` extra rounds, uniformly; they may overtake each other.
+    pauses : mapping of node to list of (first round, last round)
+        Rounds in which a node neither steps nor sends, counted from the beginning of the fit, its start included.
+    seed : int
+        Seed of loss and delay.
     """
 
     loss: float | Mapping[tuple[int, int], float] = 0.0

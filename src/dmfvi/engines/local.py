@@ -30,7 +30,7 @@ class LocalEngine:
     def __init__(self, links: Links | None = None, n_jobs: int | None = None) -> None:
         self.links = links or Links()
         self.n_jobs = n_jobs
-        # one stream of luck and one clock for all runs of a fit: the start's and the model's
+        # one random generator and one clock for all runs of a fit: the start's and the model's
         self.rng = np.random.default_rng(self.links.seed)
         self.clock = 0
 

@@ -47,7 +47,7 @@ class MpiEngine:
     comm : an mpi4py communicator, COMM_WORLD when None.
     journal : folder for checkpoints, or None.
     every : rounds between checkpoints.
-    resume : whether to go on from the checkpoints in ``journal``.
+    resume : whether to continue from the checkpoints in ``journal``.
     fingerprint : what a checkpoint must belong to.
     """
 
@@ -110,7 +110,7 @@ class MpiEngine:
         exchange = self._exchange(job, view)
         run = Run([state.belief])
         report: NodeReport | None = None
-        asked = False  # somebody here wants an end
+        asked = False  # an observer on this rank has asked to stop
         message = message_of(job, state)
         self._check_sizes(message)
         while number < max_rounds:
@@ -154,7 +154,7 @@ class MpiEngine:
         phase: int,
         observer: Observer | None,
     ) -> NodeState:
-        """History, checkpoint and observer, who may ask for an end."""
+        """History, checkpoint and observer, which may ask to stop."""
         sent = message.n_bytes * (1 if job.rule.collective else state.view.degree)
         run.history.append(record_round(job, number, [state], [report], sent))
         if self.journal is not None and self.journal.due(number) and not state.done:
@@ -195,7 +195,7 @@ class MpiEngine:
         return max(shared, default=NOTHING)
 
     def _everybody(self, yes: bool) -> bool:
-        """Whether all ranks say so, so that all go on alike."""
+        """Whether it is true on all ranks, so that all continue alike."""
         from mpi4py import MPI
 
         mine, least = np.array([int(yes)]), np.empty(1, dtype=np.int64)
@@ -228,7 +228,7 @@ class MpiEngine:
             del self.journal.finished[phase]
 
     def _say_what_is_lacking(self, kept: bool) -> None:
-        """A fit that was meant to go on and begins anew must not do so in silence."""
+        """Warn when a fit that should resume restarts instead."""
         assert self.journal is not None
         everyone = np.empty(self.comm.Get_size(), dtype=np.int64)
         self.comm.Allgather(np.array([int(kept)], dtype=np.int64), everyone)

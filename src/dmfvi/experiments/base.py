@@ -1,4 +1,4 @@
-"""What an experiment is: cases that can be run apart, and what their results say together."""
+"""What an experiment is: cases that can be run separately, and a summary of their results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-#: plain numbers, words and lists: what a case is told, and what it finds
+#: plain numbers, words and lists: parameters of a case, and its results
 Params = Mapping[str, Any]
 Found = Mapping[str, Any]
 
@@ -30,7 +30,7 @@ class ResultTable:
 
 @dataclass(frozen=True)
 class Summary:
-    """What all cases say together: figures by name ``system/case/metric``, and tables."""
+    """Summary of all cases: figures by name ``system/case/metric``, and tables."""
 
     figures: dict[str, float]
     tables: list[ResultTable] = field(default_factory=list)

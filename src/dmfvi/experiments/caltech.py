@@ -69,7 +69,7 @@ def run(params: Params) -> dict[str, Any]:
     """All systems on one object."""
     systems = COMPLETE_SYSTEMS if params["kind"] == "complete" else MISSING_SYSTEMS
     if params["centre"] == "seen":
-        # at random, D-PPCA creeps for thousands of rounds on what it cannot explain
+        # at random, D-PPCA takes thousands of rounds on what it cannot explain
         systems = MISSING_SYSTEMS[1:] if params["kind"] == "MNAR" else MISSING_SYSTEMS[2:]
     return tracks_case(
         params["file"], params["kind"], RATE, params["centre"], systems, int(params["run"])

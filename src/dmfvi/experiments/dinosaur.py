@@ -18,7 +18,7 @@ from dmfvi.readers.tracks import read_tracks
 
 RANK, HELD_OUT = 4, 0.1
 SYSTEM_NAMES = ("BPCA", "D-BPCA", "D-BPCA affine")
-#: the bound still creeps after this many rounds; so many sweeps for each
+#: the bound still rises slowly after this many; so many sweeps for each
 ROUNDS = {"BPCA": 1500, "D-BPCA": 3000, "D-BPCA affine": 3000}
 
 
@@ -53,7 +53,7 @@ def run(params: Params) -> dict[str, Any]:
 
 
 def _predict(system: str, data: FloatArray, seed: int) -> tuple[FloatArray, FloatArray, Any]:
-    """Mean and deviation of every coordinate: four free factors, or three and a camera's place."""
+    """Mean and deviation of every coordinate: four free factors, or three and a camera's offset."""
     network = cameras_on_a_ring()
     if system == "D-BPCA affine":
         affine = StructureFromMotion(

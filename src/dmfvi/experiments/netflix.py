@@ -141,7 +141,7 @@ def _score(system: str, case: Case, seed: int, sweeps: int) -> tuple[float, floa
         mean, variance = BASELINES[system](case.train, case.test)
         scale = float(case.train.data.min()), float(case.train.data.max())
         return evaluate(mean, variance, case.test[2], scale, LEVEL)
-    with warnings.catch_warnings():  # films that nobody rated are no news here
+    with warnings.catch_warnings():  # films without ratings are expected here
         warnings.simplefilter("ignore", UserWarning)
         model = _model(system, seed, sweeps).fit(case.train)
     score = model.evaluate(*case.test, level=LEVEL)

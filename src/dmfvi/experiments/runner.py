@@ -1,7 +1,7 @@
 """Runs experiments case by case: in parallel, resumable, with every figure written by name.
 
 Each finished case is one small JSON file in ``out/cases``; a case is run again only if its parameters, its experiment
-or the library's version have changed. ``results.json`` and ``results.csv`` hold what all say together.
+or the library's version have changed. ``results.json`` and ``results.csv`` hold the summary.
 """
 
 from __future__ import annotations

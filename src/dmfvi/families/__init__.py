@@ -1,4 +1,4 @@
-"""What a belief is: exponential families in natural parameters."""
+"""Exponential families in natural parameters."""
 
 from dmfvi.families.base import Family
 from dmfvi.families.bernoulli import Bernoulli

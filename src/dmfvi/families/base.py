@@ -17,7 +17,7 @@ SCALAR, VECTOR, MATRIX = 0, 1, 2
 
 
 class Family(ABC):
-    """An array of distributions of one exponential family, held in natural parameters.
+    """An array of distributions of one exponential family, stored as natural parameters.
 
     A subclass states only what is peculiar to it; entropy, KL, log-density, packing
     and arithmetic are derived here once. ``batch_shape`` is the shape of the array of
@@ -119,11 +119,11 @@ class Family(ABC):
         """Draws, with a leading axis of length ``size`` when it is given."""
 
     def expected_log_base_measure(self) -> FloatArray:
-        """E[log h(x)]; zero unless the family says otherwise."""
+        """E[log h(x)]; zero unless the family overrides it."""
         return np.zeros(self.batch_shape)
 
     def log_base_measure(self, x: Any) -> FloatArray | float:
-        """log h(x); zero unless the family says otherwise."""
+        """log h(x); zero unless the family overrides it."""
         return 0.0
 
     # -- what follows for all ---------------------------------------------------------

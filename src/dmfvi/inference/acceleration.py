@@ -4,11 +4,11 @@
 
 The combination of the last totals whose residuals g - x cancel best is tried instead of the plain sweep. The bound,
 known one sweep later, decides: if it has fallen, the plain sweep's belief, which cannot be worse, takes its place. The
-fixed point is that of plain sweeps. Where the combination lies behind, against the last residual, residuals grow: the
-iteration is leaving a saddle, to which Anderson's step would lead back; there it goes on along the residual.
+fixed point is that of plain sweeps. Where the combination points against the last residual, residuals grow: the
+iteration is leaving a saddle, to which Anderson's step would lead back; there it continues along the residual.
 
-Extrapolation magnifies differences. Where nodes agree up to rounding only, they also tell each other the total that
-made their belief, and all go by the mean: (s_i, x_i, 1) travel together, and the 1 counts the nodes.
+Extrapolation magnifies differences. Where nodes agree up to rounding only, they also send the total that
+made their belief, and all use the mean: a message has (s_i, x_i, 1), and the sum of the 1s counts the nodes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEMORY = 8
 #: extrapolation begins when a plain sweep changes the belief by less than this part: earlier, it could
 #: carry the belief over to another optimum than plain sweeps find
 SMALL_CHANGE = 0.1
-#: extrapolated sweeps shrink fast, plain ones need not: their last change counts so many times
+#: changes of extrapolated sweeps shrink faster than the error: the last plain sweep's change is multiplied by this
 CAUTION = 15.0
 #: directions weaker than this part of the strongest are not extrapolated along
 WEAKEST_DIRECTION = 1e-4
@@ -115,7 +115,7 @@ class Accelerated(Model):
         return Update(new, swept.objective)
 
     def change(self, new: AcceleratedBelief, old: AcceleratedBelief) -> float:
-        """By this step, or by the plain sweep before it."""
+        """Change by this step, or a multiple of the plain sweep's before it; the larger."""
         return max(self.model.change(new.belief, old.belief), CAUTION * new.residual)
 
     def _further(self, new: AcceleratedBelief, own: FloatArray, before: Any) -> AcceleratedBelief:

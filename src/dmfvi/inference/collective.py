@@ -55,7 +55,7 @@ class Collective:
     def gather(self, vectors: Sequence[FloatArray]) -> list[FloatArray]:
         """Every node's vector, in the order of the nodes, and the same to the last bit at all of them.
 
-        They may differ in length. It is a sum of vectors in which each node fills a place of its own, and as accurate
+        They may differ in length. It is a sum of vectors in which each node fills entries of its own, and as accurate
         as a sum: whole numbers must be rounded.
         """
         owned, n_nodes = self.engine.owned(self.network), self.network.n_nodes

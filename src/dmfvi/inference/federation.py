@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 @stored_as("federation")
 @dataclass(frozen=True)
 class Federation:
-    """Who takes part, how they agree and where they run; what an estimator's ``network=`` takes.
+    """A network, its consensus rule and its engine: what an estimator's ``network=`` takes besides a ``Network``.
 
     Parameters
     ----------
     network : Network
-        Who talks to whom.
+        The graph of nodes.
     consensus : str or ConsensusRule
         How neighbours agree on sums: "auto" is the estimator's own choice ("exact-sum" for nearly all), other names
         are in ``dmfvi.consensus.RULES``; for a rule with settings pass ``dmfvi.consensus.make(name, network, ...)``.

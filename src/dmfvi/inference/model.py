@@ -46,7 +46,7 @@ Coroutine = Generator[Any, FloatArray, Any]
 
 
 class Statistics(NamedTuple):
-    """What a shard says: natural parameters to add to the prior, and its part of the evidence lower bound.
+    """A shard's statistics: natural parameters to add to the prior, and its part of the evidence lower bound.
 
     ``values`` is a belief of the prior's shapes (it need not be proper), or the same numbers packed. ``bound`` is
     E[log p(x, z | global)] + H[q(z)] at the q of the step, with all constants.
@@ -101,7 +101,7 @@ class Model(ABC):
         return belief
 
     def posteriors(self, beliefs: Sequence[Any]) -> list[Any]:
-        """Every node's posterior; a model that does not tell its components apart puts them in the same order."""
+        """Every node's posterior; a model with interchangeable components puts them in the same order."""
         return [self.posterior(belief) for belief in beliefs]
 
     def gaussian_scalars(self, belief: Any) -> tuple[int, float] | None:
@@ -145,7 +145,7 @@ class ConjugateModel(Model):
 
     @abstractmethod
     def local_step(self, shard: Any, q: Any) -> Statistics:
-        """Find the best q(z) for this shard under q(global), and say what it teaches about the global variables."""
+        """Find the best q(z) for this shard under q(global), and return its statistics of the global variables."""
 
     def start(self, shard: Any, rng: np.random.Generator) -> Belief | Coroutine:
         """The prior, unless a model has a better idea."""

@@ -115,7 +115,7 @@ def infer(
         One per node, of whatever type the model's ``local_step`` takes; ``network=None`` takes one. Where one node
         runs in this process (``engine="mpi"``, for example) its own shard only.
     network : Network, Federation or None
-        Who talks to whom, and how; None is one machine.
+        The graph of nodes, or also the consensus rule and the engine; None is one machine.
     start : belief or None
         To begin with instead of the model's own start.
     acceleration : "auto" or bool
@@ -123,19 +123,19 @@ def infer(
     tol : float
         Relative accuracy of the natural parameters at which the nodes stop.
     max_iter : int
-        Sweeps at most.
+        Largest number of sweeps (iterations).
     max_rounds : int or None
-        Message rounds at most; None is enough for ``max_iter`` sweeps, also where messages are lost or late.
+        Largest number of message rounds; None is enough for ``max_iter`` sweeps, also where messages are lost or late.
     n_init : int
-        Starts; the highest agreed bound wins.
+        Number of starts. The one with the highest bound is kept.
     random_state : int, RandomState or None
         Seed of the start.
     verbose : int
-        1 shows progress.
+        0 is silent, 1 shows a progress bar.
     observer : callable or None
         Called after every round with the record and the inference so far; returning True ends the run.
     carried : sequence of arrays or None
-        Per node, statistics that are added to its shard's in every sweep: what earlier batches said.
+        Per node, statistics that are added to its shard's in every sweep: those of earlier batches.
     """
     if not isinstance(model, Model):
         kind = model.__name__ if isinstance(model, type) else type(model).__name__
@@ -309,7 +309,7 @@ class Session:
         runner: Model = model
         beliefs = task.beliefs
         if acceleration:
-            # nodes that agree up to rounding only tell each other their beliefs too
+            # nodes that agree up to rounding only also send the totals that made their beliefs
             alike = self.network.n_nodes == 1 or self.rule.bitwise
             runner = Accelerated(model, shared=not alike)
             beliefs = [runner.begin(belief) for belief in beliefs]
@@ -378,14 +378,14 @@ class _Task:
     observer: InferenceObserver | None = field(default=None)
 
     def batches(self) -> Sequence[Any]:
-        """The shards, with what earlier batches said."""
+        """The shards, with the statistics of earlier batches."""
         if self.carried is None:
             return self.shards
         return [Batch(s, extra) for s, extra in zip(self.shards, self.carried, strict=True)]
 
 
 def warn_unless_converged(run: Run, tol: float, stacklevel: int) -> None:
-    """Say how far a run has come and what to do, at the caller's line."""
+    """Warn, at the caller's line, how far a run has come and what to do."""
     if run.converged:
         return
     last, limited = run.history[-1], sum(record.limited_steps for record in run.history)

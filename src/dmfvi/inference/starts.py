@@ -1,7 +1,7 @@
 """Starts from agreed sums only: units of the features, and consensus k-means.
 
-Each is one node's side of a talk (``Meeting.discuss``): ``total = yield vector`` hands in sums over this node's rows
-and hears the sums over all nodes' rows. No row is ever yielded.
+Each is one node's coroutine (see ``Collective.run``): ``total = yield vector`` hands in sums over this node's rows
+and receives the sums over all nodes' rows. No row is ever yielded.
 """
 
 from __future__ import annotations

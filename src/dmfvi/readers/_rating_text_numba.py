@@ -78,7 +78,7 @@ def _decimal(text, begin, end):
 
 @njit(cache=True)
 def parse_delimited(text, delimiter, places, users, items, ratings):  # noqa: PLR0912
-    """Lines of fields; ``places`` says where user, item and rating are.
+    """Lines of fields; ``places`` are the positions of user, item and rating.
 
     Returns how many ratings, lines read, and the status of the line after them.
     """

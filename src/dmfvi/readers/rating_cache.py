@@ -43,9 +43,9 @@ def cached(
         except Exception:  # a torn copy is only a copy
             file.unlink(missing_ok=True)
     table = read()
-    # nowhere to keep it: the ratings are all the same
+    # no folder to keep it in: the ratings are the same without a cache
     with suppress(OSError), replacing(file) as target:
-        os.fchmod(target.fileno(), 0o600)  # somebody's ratings are nobody else's
+        os.fchmod(target.fileno(), 0o600)  # other users of the machine may not read them
         np.savez(target, **{name: getattr(table, name) for name in COLUMNS})
     return table
 

@@ -58,7 +58,7 @@ def read_delimited(
     skip: int = 0,
     progress: Progress | None = None,
 ) -> Triples:
-    """Lines of fields separated by ``delimiter``; ``places`` of user, item and rating."""
+    """Lines of fields separated by ``delimiter``; ``places`` are the positions of user, item and rating."""
     from dmfvi.readers._rating_text_numba import parse_delimited
 
     mark = np.frombuffer(delimiter.encode(), dtype=np.uint8)
@@ -123,7 +123,7 @@ def _joined(parts: list[Triples]) -> Triples:
 
 
 def _check(status: int, file: Path, line: int, text: NDArray[np.uint8], lines: int) -> None:
-    """Say what is wrong with the line after the last good one."""
+    """Describe what is wrong with the line after the last good one."""
     from dmfvi.readers import _rating_text_numba as codes
 
     if status == codes.OK:

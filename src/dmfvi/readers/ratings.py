@@ -67,7 +67,7 @@ def read_ratings(
 
     Understood: a directory of Netflix ``mv_*.txt`` or ``combined_data_*.txt``, one such file, MovieLens
     ``u.data`` (tabs), ``ratings.dat`` (::) and ``ratings.csv``, other .csv and .parquet files with
-    columns named like user, item and rating or given by ``columns``. ``text_ids`` says whether ids of
+    columns named like user, item and rating or given by ``columns``. ``text_ids`` is whether ids of
     a text file are words; None: they are if the first line's are no whole numbers. ``cache`` keeps a compact copy
     (True: in the user's cache directory) that is used as long as the source does not change.
     ``progress(bytes read, bytes in all)`` is called now and then.

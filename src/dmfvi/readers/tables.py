@@ -24,9 +24,9 @@ class Table(NamedTuple):
 
 
 def read_table(path: str | Path, header: bool | None = None) -> Table:
-    """Read a table; anything that is not one is refused with the place where it fails.
+    """Read a table; anything that is not one is refused with the line where it fails.
 
-    ``header`` says whether the first line of a .csv names the columns; None: it does if it is not
+    ``header`` is whether the first line of a .csv names the columns; None: it does if it is not
     all numbers. Empty cells and NA, NaN, null, none, ? are missing.
     """
     file = Path(path)

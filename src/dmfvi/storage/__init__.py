@@ -1,7 +1,7 @@
 """Files: fitted models, checkpoints, and writes that are whole or not at all.
 
-``files``, ``archive`` and ``structured`` know no model, and ``journal`` only the node loop; ``models`` stands above the
-estimators, so it is imported when it is asked for.
+``files``, ``archive`` and ``structured`` know no model, and ``journal`` only the node loop; ``models`` imports the
+estimators, so it is imported only when it is used.
 """
 
 from importlib import import_module

@@ -39,7 +39,7 @@ class Refused(ValueError):
 
 
 class FileKind(NamedTuple):
-    """What a file says it is, what people call it, and what to do with one that cannot be read."""
+    """A file's format and version, its name in messages, and what to do with one that cannot be read."""
 
     format: str
     version: int
@@ -157,7 +157,7 @@ def _directory(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    """One flat array; its memory is that of the directory, whatever its own header says."""
+    """One flat array; its memory is that of the directory, whatever its own header claims."""
     content = bytearray(info.file_size)
     view, done = memoryview(content), 0
     with archive.open(info) as stream:

@@ -18,7 +18,7 @@ os.umask(UMASK)
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[IO[Any]]:
-    """A binary file that takes the place of ``path`` when the block ends well, and vanishes when it does not."""
+    """A binary file that replaces ``path`` when the block succeeds, and is removed when it does not."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, suffix=".part")
@@ -36,7 +36,7 @@ def replacing(path: str | Path) -> Iterator[IO[Any]]:
 
 @contextmanager
 def replacing_table(path: str | Path) -> Iterator[Any]:
-    """A csv writer on a UTF-8 file that takes the place of ``path`` when the block ends well."""
+    """A csv writer on a UTF-8 file that replaces ``path`` when the block succeeds."""
     with replacing(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         yield csv.writer(text)

@@ -1,6 +1,6 @@
 """Fitted models as files: what was learned and the settings, not the data and not what belongs to the machine.
 
-An estimator says in ``_saved`` what must be written, each number once, and rebuilds the rest from it in ``_restore``.
+``_saved`` of an estimator returns what must be written, each number once; ``_restore`` rebuilds the rest from it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def load(path: str | Path, kind: type[Any] = BaseEstimator) -> Any:
 
 
 def details(path: str | Path) -> dict[str, Any]:
-    """What ``save`` was told of the run: the members of the network, for example."""
+    """The ``details`` that ``save`` was given: the members of the network, for example."""
     head, _ = read_archive(_file(path), MODEL)
     return dict(head["details"])
 

@@ -37,7 +37,7 @@ def write_structured(
     mark: str = "",
     details: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write ``content``, whole or not at all; ``mark`` says what it belongs to, ``details`` are plain facts."""
+    """Write ``content``, whole or not at all; ``mark`` names what it belongs to, ``details`` are plain facts."""
     arrays = ArrayWriter()
     head = {"mark": mark, "details": dict(details or {}), "content": encode(content, arrays)}
     return write_archive(path, kind, head, arrays.members())
@@ -52,7 +52,7 @@ def read_structured(path: Path, kind: FileKind, mark: str = "") -> Any:
         )
     try:
         return decode(head["content"], arrays)
-    except Exception as error:  # a file may say anything
+    except Exception as error:  # a file may contain anything
         raise kind.refusal(path, f"was written by another version ({error})") from error
 
 
@@ -102,7 +102,7 @@ def _array(place: Any, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     flat, size = arrays[name], prod(shape)
     if min([start, *shape]) < 0 or start + size > len(flat):
         raise ValueError(f"array {place} lies outside its member of {len(flat)}")
-    # a copy of what is shared: nobody else's numbers change when these do
+    # a copy of what is shared: changing it must not change other arrays
     held = flat if size == len(flat) else flat[start : start + size].copy()
     return held.reshape(shape, order="F" if order else "C")
 

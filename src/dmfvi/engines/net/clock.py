@@ -1,4 +1,4 @@
-"""Clocks: the time that nodes go by, real or simulated.
+"""Clocks: the time that nodes use, real or simulated.
 
 Everything on a network that waits takes a clock, so that tests need not: a simulated clock advances only when every
 thread that takes part in it waits, straight to the earliest moment that one of them waits for. Nothing then depends on
@@ -31,7 +31,7 @@ class Clock:
         """One more thread takes part in this clock; real time does not care."""
 
     def leave(self) -> None:
-        """A thread has ended, or goes on without this clock."""
+        """A thread has ended, or no longer uses this clock."""
 
     def condition(self) -> threading.Condition:
         """Something that threads can wait for; all conditions of a clock share one lock."""
@@ -42,7 +42,7 @@ class Clock:
     ) -> bool:
         """Wait until ``ready()``, for at most ``timeout`` seconds; whether it is.
 
-        Called with the lock held. Who makes it ready notifies ``changed``.
+        Called with the lock held. The thread that makes it ready notifies ``changed``.
         """
         return bool(changed.wait_for(ready, None if timeout == inf else timeout))
 
@@ -50,7 +50,7 @@ class Clock:
 class SimulatedClock(Clock):
     """Time that stands still while any thread that takes part in it works.
 
-    A thread takes part from ``join()``, which whoever starts it should call before it runs, until ``leave()``.
+    A thread takes part from ``join()``, which its starter should call before it runs, until ``leave()``.
     Computing takes no time: only waits and sleeps do.
     """
 
@@ -95,12 +95,12 @@ class SimulatedClock(Clock):
         return True
 
     def _advance(self) -> bool:
-        """Go on to the next moment that somebody waits for, if all do; whether time has passed."""
+        """Advance to the next moment that a thread waits for, if all wait; returns whether time has passed."""
         known = list(self.waiting.values())
         if not known or len(known) < self.members or any(ready() for _, ready, _ in known):
             return False
         earliest = min(deadline for deadline, _, _ in known)
-        if earliest == inf or earliest <= self.now:  # nothing to come, or somebody is due already
+        if earliest == inf or earliest <= self.now:  # nothing to come, or a thread is due already
             return False
         self.now = earliest
         for deadline, _, changed in known:
@@ -109,5 +109,5 @@ class SimulatedClock(Clock):
         return True
 
 
-#: for whoever does not ask for another one
+#: the default clock
 REAL = Clock()

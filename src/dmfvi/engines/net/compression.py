@@ -1,12 +1,12 @@
-"""Smaller messages that still end exact.
+"""Smaller messages; the result stays exact.
 
-A payload is a running sum: each says all that earlier ones said. So a frame may say only what has changed since an
+A payload is a running sum: each includes all earlier ones. So a frame may carry only what has changed since an
 earlier one, coarsely: what it leaves out is part of the next difference again (error feedback without any memory of
 errors), and the first exact frame supersedes all. Under loss a difference needs a reference that the receiver holds:
 it is always a whole frame, named by its round, never another difference; whole frames come every few rounds, and at once
-when messages have been missed. Who lacks the reference drops the difference and goes on with what it has.
+when messages have been missed. A receiver without the reference drops the difference and continues with what it has.
 
-A code serves while its error is a small part of what the nodes still disagree by; so none can keep them from agreeing.
+A code is used while its error is a small part of the nodes' disagreement, so that it cannot keep them from agreeing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KEY_EVERY = 8
 #: whole frames of a neighbour that are kept to refer to
 KEYS = 2
 
-#: what ``compression`` in [node] may say, and the codes that are tried, the shortest first
+#: values of ``compression`` in [node], and the codes that are tried, the shortest first
 COMPRESSIONS: dict[str, tuple[int, ...]] = {
     "none": (),
     "single": (FLOAT32,),
@@ -63,7 +63,7 @@ class Compressor:
         self.since = 0
 
     def missed(self) -> None:
-        """Messages are being lost: the next frame is a whole one, for whoever lacks a reference."""
+        """Messages are being lost: the next frame is a whole one, for receivers without a reference."""
         self.since = KEY_EVERY
 
     def pack(self, frame: Frame, allowed: float, head: int) -> tuple[bytes, FloatArray]:
@@ -122,7 +122,7 @@ class Compressor:
 
 
 def _largest(change: FloatArray, allowed: float) -> Any:
-    """Places of the fewest changes without which the rest is at most ``allowed``, ascending."""
+    """Indices of the fewest changes without which the rest is at most ``allowed``, ascending."""
     order = np.argsort(np.abs(change))
     left_out = np.sqrt(np.cumsum(change[order] ** 2)) <= 0.9 * allowed
     return np.sort(order[int(left_out.sum()) :])
@@ -146,7 +146,7 @@ class References:
                 kept = self.kept.setdefault(where, {})
                 kept.pop(
                     frame.round, None
-                )  # the newest to arrive is the last to go: a node may come back
+                )  # the newest to arrive is the last to be dropped: a node may come back
                 kept[frame.round] = frame.payload
                 for number in list(kept)[:-KEYS]:
                     del kept[number]

@@ -1,7 +1,7 @@
-"""A node's ear and voice on a network: frames in and out, who is there, and whose round is whose.
+"""One node's endpoint on a network: frames in and out, membership, messages by phase and round.
 
-Frames of other phases, epochs, models or senders are told apart and refused with a reason that is counted. Nothing
-here knows what a message is about.
+Frames of other phases, epochs, models or senders are recognised and refused with a reason that is counted. Nothing
+here depends on the content of a message.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dmfvi.node import NO_STOP, Message
 
 logger = logging.getLogger(__name__)
 
-#: a view is sent at least this often, in seconds: it is also the sign of life
+#: a view is sent at least this often, in seconds: it is also the heartbeat
 HEARTBEAT = 0.5
-#: times settle that a fit waits for the link to a neighbour who is a member already
+#: times settle that a fit waits for the link to a neighbour that is a member already
 LINKS_COMING = 5.0
 #: an old phase's last frame is not repeated sooner than this, in seconds
 HELP_AGAIN = 0.02
@@ -36,14 +36,14 @@ PHASES_AHEAD, ROUNDS_AHEAD = 1, 10_000_000
 LARGEST_MESSAGE = 2**27
 #: magnitudes beyond this are no statistics of standardised data
 LARGEST_NUMBER = 1e100
-#: a node that comes back outlives what others remember of it once or twice; a twin does so without end
+#: a node that comes back meets a newer entry of itself once or twice; a second node with its id makes that endless
 MOST_LIVES = 20
 #: rounds of a neighbour that are kept until they are needed
 AHEAD = 8
 
 
 class MembershipChanged(Exception):
-    """Somebody has come or gone: what was agreed on so far belongs to another set of nodes."""
+    """A node has joined or left: what was agreed on so far belongs to another set of nodes."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +52,22 @@ class Timing:
 
     patience: float = 2.0  # for a neighbour's message of a round
     silence: float = 60.0  # until a silent neighbour counts as gone
-    settle: float = 1.0  # without news of members before a fit begins
+    settle: float = 1.0  # without a change of membership before a fit begins
     linger: float = 30.0  # for others to finish
 
 
 @dataclass
 class Counts:
-    """What was heard and what was not good enough."""
+    """Counts of frames that were received, and of those that were refused."""
 
     sent_bytes: int = 0
     received: int = 0
     refused: Counter[str] = field(default_factory=Counter)
-    waited: int = 0  # rounds that went on without somebody
+    waited: int = 0  # rounds that continued without a neighbour's message
 
 
 class NetworkNode:
-    """One node's ear and voice: frames in and out, who is there, messages by phase and round."""
+    """One node's endpoint: frames in and out, membership, messages by phase and round."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class NetworkNode:
         self.view = View.first(node, version)
         self.counts = Counts()
         self.lives = 0  # times that others knew a later entry of this node than its own
-        self.of_another_model: set[int] = set()  # neighbours who answer, but with another model
+        self.of_another_model: set[int] = set()  # neighbours that answer, but with another model
         self.heard_at: dict[int, float] = {}
         self.changed_at = clock()
         self.said_at = -np.inf
@@ -112,7 +112,7 @@ class NetworkNode:
         self.transport.send(data)
 
     def say_view(self) -> None:
-        """Who is there, as far as this node knows."""
+        """Send this node's view of the membership."""
         self.said_at = self.clock()
         frame = Frame(VIEW, self.fingerprint, self.node, 0, 0, 0, 0, 0, self.view.pack())
         self.say(pack(frame, INT64))
@@ -205,19 +205,19 @@ class NetworkNode:
             del box[number]
 
     def _check_twin(self, entries: dict[int, Entry]) -> None:
-        """Two nodes with one id would outlive each other for ever, and nobody could begin."""
+        """Detect a second node with this id: the two would outbid each other's version for ever, and no fit could begin."""
         mine = entries.get(self.node)
         if mine is None or mine.version <= self.view.own.version:
             return
         self.lives += 1
         if self.lives > MOST_LIVES:
             raise ValueError(
-                f"somebody else runs as node {self.node}: others keep hearing newer entries of it than its own. "
+                f"somebody else runs as node {self.node}: others keep receiving newer entries of it than its own. "
                 "Give every machine an id of its own in [node], and stop the other one"
             )
 
     def _help(self, frame: Frame) -> None:
-        """A neighbour is still in a phase that is over here: tell it how that ended."""
+        """A neighbour is still in a phase that is over here: send it the final message."""
         final = self.finals.get(frame.phase)
         now = self.clock()
         due = now - self.helped_at.get(frame.phase, -np.inf) > HELP_AGAIN
@@ -253,7 +253,7 @@ class NetworkNode:
         self.say_view()
 
     def leave(self) -> None:
-        """Tell the neighbours that this node goes for good."""
+        """Inform the neighbours that this node leaves for good."""
         self.view = self.view.hearing(set())
         for _ in range(3):
             self.say_view()
@@ -267,13 +267,13 @@ class NetworkNode:
         timeout: float,
         watch: Callable[[], None] = lambda: None,
     ) -> Network:
-        """Wait until enough are there and nobody has come or gone for a while, then begin an epoch."""
+        """Wait for enough members, and until the membership has not changed for a while; then begin an epoch."""
         deadline = self.clock() + timeout
         while True:
             self.listen(0.05)
             watch()
             unheard = set(self.neighbours) & set(self.view.component) - set(self.view.own.hears)
-            # a member that is a neighbour will be heard any moment: its link would begin all anew
+            # a member that is a neighbour will connect any moment, and its link would restart the fit
             patience = LINKS_COMING if unheard else 1.0
             converged = self.clock() - self.changed_at > patience * self.timing.settle
             enough = wait_for is None or len(self.view.component) >= wait_for
@@ -316,26 +316,26 @@ class NetworkNode:
             raise MembershipChanged(f"members are now {self.view.component}")
 
     def finish(self) -> None:
-        """Tell that this node is done, and help others until they are; those lost may come back."""
+        """Announce that this node is done, and answer the others until they are; lost nodes may come back."""
         self.view = self.view.finished(self.epoch)
         self.say_view()
         deadline = self.clock() + self.timing.linger
         while (self.view.lost or not self.view.all_done) and self.clock() < deadline:
             self.listen(0.1)
             if self.all_finished and set(self.view.component) < set(self.members):
-                break  # who is silent now has gone home
+                break  # a node that is silent now has ended
             self.check_epoch()
-        for _ in range(3):  # who has not heard yet that all are done
+        for _ in range(3):  # for nodes that have not received yet that all are done
             self.say_view()
             self.listen(0.05)
 
     @property
     def all_finished(self) -> bool:
-        """Whether every member of this epoch has said that it is done, whoever of them is still there."""
+        """Whether every member of this epoch has announced that it is done, also those that have gone since."""
         return all(self.view.entries[node].done_in == self.epoch for node in self.members)
 
     def left_behind_by(self, epoch: int, members: tuple[int, ...]) -> list[int]:
-        """Members of an earlier epoch who finished it and are gone: what they agreed on counts this node's data."""
+        """Members of an earlier epoch that finished it and are gone: their result includes this node's data."""
         here = self.view.component
         gone = [node for node in members if node not in here]
         return [node for node in gone if self.view.entries[node].done_in == epoch]

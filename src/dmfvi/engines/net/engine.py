@@ -1,8 +1,8 @@
 """The network engine: this machine's node, its neighbours elsewhere, over links that may fail.
 
-Asynchronous: a node never waits longer than ``patience`` for a neighbour and goes on with what it has; a
-message supersedes all earlier ones. Rounds of different phases, epochs or models are told apart by the frame. When
-the membership changes, ``run`` raises ``MembershipChanged`` and the fit begins anew with who is there.
+Asynchronous: a node never waits longer than ``patience`` for a neighbour and continues with what it has; a
+message supersedes all earlier ones. The frame distinguishes rounds of different phases, epochs and models. When
+the membership changes, ``run`` raises ``MembershipChanged`` and the fit restarts with the present members.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class NetworkEngine:
         self.journal = journal
 
     def owned(self, network: Network) -> Sequence[int]:
-        """This node's place in its component."""
+        """This node's index in its component."""
         return [self.node.view.component.index(self.node.node)]
 
     def run(
@@ -89,7 +89,7 @@ class NetworkEngine:
         state, number = self._start(job, phase, view, shards[0], beliefs[0])
         run = Run([state.belief])
         disagreement = np.inf
-        asked = False  # an observer, here or elsewhere, wants an end
+        asked = False  # an observer, of this node or another, has asked to stop
         while not state.done and number < max_rounds:
             message = message_of(job, state)
             allowed = self._allowed(job, state, disagreement)
@@ -116,7 +116,7 @@ class NetworkEngine:
         return self._end(job, run, number, state, asked)
 
     def _end(self, job: Job, run: Run, number: int, state: NodeState, asked: bool) -> Run:
-        """After the last round: catch up if need be, tell the neighbours how it ended, and note it."""
+        """After the last round: catch up if need be, send the final message, and note it in the journal."""
         node, phase = self.node, self.node.phase
         swept_all = job.fixed_sweeps is not None and state.sweeps >= job.fixed_sweeps
         if state.done and not (state.converged or swept_all or asked):
@@ -132,7 +132,7 @@ class NetworkEngine:
         if self.journal is not None and run.converged:
             kept = (state.belief, np.frombuffer(final, dtype=np.uint8), run.history[-1])
             self.journal.finish(phase, kept)
-        elif self.journal is not None:  # ended early: it may go on from here
+        elif self.journal is not None:  # ended early: it may be resumed from here
             self.journal.note(phase, number, state._replace(done=False, stop_at=NO_STOP))
         return run
 

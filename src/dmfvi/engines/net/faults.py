@@ -31,7 +31,7 @@ class Faults:
 
 
 class FaultyTransport:
-    """Another transport whose arrivals suffer."""
+    """Another transport, with faults in what arrives."""
 
     def __init__(self, inner: Transport, faults: Faults, clock: Clock = REAL) -> None:
         self.inner = inner

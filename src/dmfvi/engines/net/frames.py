@@ -3,7 +3,7 @@
 offset size
  0      4  magic "DMFV"
  4      1  version (1)
- 5      1  kind: 0 a round's message, 1 a view of who is there
+ 5      1  kind: 0 a round's message, 1 a view of the membership
  6      1  code of the payload: 0 float64, 1 float32, 2 int64, 3 and 4 differences in 8 and 16 bits, 5 sparse differences
  7      1  flags: 1 the sender's last message of this phase, 2 stop_at was asked for by an observer; 0 to 3
  8     16  fingerprint of model and settings (first half of a SHA-256)
@@ -11,14 +11,14 @@ offset size
 28      8  membership epoch, unsigned; 0 in a view
 36      4  phase of the run, unsigned; 0 in a view
 40      8  round, signed but not negative, as are the next two; all three 0 in a view
-48      8  converged_rounds: for how many consecutive rounds the sender, and every node it has (transitively) heard from, has converged
+48      8  converged_rounds: for how many consecutive rounds the sender, and every node it has (transitively) received from, has converged
 56      8  stop_at: the round in which all stop, 2^63 - 1 while none is named
 64      4  payload length in bytes, unsigned, at most 2^31 - 1
 68      4  CRC-32 of the 68 bytes before it and of the payload
 72      .  payload
 
 A round's message has a payload of finite numbers in any code but 2. A view has code 2: per entry the node, its version,
-its news, the epoch in which it has finished (0: none), the number of neighbours it hears and their ids.
+its news counter, the epoch in which it has finished (0: none), the number of neighbours it receives from and their ids.
 
 A payload of differences (codes 3, 4 and 5) refers to an earlier message of the same sender and phase whose payload was
 whole, and has its size:
@@ -30,7 +30,7 @@ whole, and has its size:
 
 then the changes of the other n - h numbers. Codes 3 and 4: one float32 unit per block of 32 numbers (the last block
 may be shorter), then n - h integers of 8 or 16 bits, signed, in units of their block. Code 5: how many have changed (4
-bytes), their ascending places after the head (4 bytes each), then their changes (float32 each).
+bytes), their ascending indices after the head (4 bytes each), then their changes (float32 each).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ INTEGERS: dict[int, Any] = {DIFFERENCE8: np.dtype("<i1"), DIFFERENCE16: np.dtype
 BLOCK = 32
 PREAMBLE = struct.Struct("<qII")
 COUNT = struct.Struct("<I")
-#: nothing longer is read, whatever the header says
+#: nothing longer is read, whatever the header claims
 LARGEST_PAYLOAD = 2**31 - 1
 
 

@@ -9,7 +9,7 @@ from dmfvi.engines.net.clock import REAL, Clock
 
 
 class HubClosed(Exception):
-    """Somebody has closed the hub: the nodes that still listen are to end."""
+    """The hub is closed: nodes that still listen must end."""
 
 
 class Hub:

@@ -1,7 +1,7 @@
 """The in-process engine: all nodes of a network in this process, by the code that runs on a real one.
 
-Every node is a thread with its own endpoint and network engine; only the socket is left out. Nodes go on with what
-they have when a message does not arrive in time, as they would on a network, and frames may suffer from ``Faults``.
+Every node is a thread with its own endpoint and network engine; only the socket is left out. Nodes continue with what
+they have when a message does not arrive in time, as they would on a network, and ``Faults`` may be injected.
 """
 
 from __future__ import annotations
@@ -44,14 +44,24 @@ FINGERPRINT = b"dmfvi in process"
 class InProcessEngine:
     """Runs every node of a network in a thread of its own, with the network engine.
 
-    faults : what happens to frames, or None; each node draws from a generator of its own.
-    patience : seconds to wait for a neighbour's message of a round; None for a long time, or 0.05 with faults.
-    compression : of messages, as in a node's file.
-    journal : folder for checkpoints, or None.
-    every : rounds between checkpoints.
-    resume : whether to go on from the checkpoints in ``journal``.
-    fingerprint : what a checkpoint must belong to.
-    clock : the time that nodes wait by.
+    Parameters
+    ----------
+    faults : Faults or None
+        Faults of arriving frames; each node draws from a generator of its own.
+    patience : float or None
+        Seconds to wait for a neighbour's message of a round; None is 300, or 0.05 with faults.
+    compression : {"none", "single", "quantized", "top-k"}
+        Compression of messages, as in a node's file.
+    journal : path or None
+        Folder for checkpoints.
+    every : int
+        Rounds between checkpoints.
+    resume : bool
+        Whether to continue from the checkpoints in ``journal``.
+    fingerprint : str
+        What a checkpoint must belong to.
+    clock : Clock
+        The time that nodes wait by.
     """
 
     name = "inproc"
@@ -73,7 +83,7 @@ class InProcessEngine:
         if patience is None:
             patience = PATIENCE if faults is None else PATIENCE_WITH_FAULTS
         self.faults = faults
-        # nobody leaves: a node that is silent computes
+        # no node leaves: a silent node is computing
         self.timing = Timing(patience=patience, silence=inf)
         self.compression = compression
         self.clock = clock
@@ -114,7 +124,7 @@ class InProcessEngine:
                 )
                 if merged.end(node):
                     finished.set()
-                while not finished.is_set():  # others may not have heard how it ended
+                while not finished.is_set():  # others may not have received the final message
                     engines[node].node.listen(LISTENING)
             except HubClosed:
                 pass

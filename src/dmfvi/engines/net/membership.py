@@ -1,6 +1,6 @@
-"""Who is there: a link-state view that neighbours flood, and the network it implies.
+"""Membership: a link-state view that neighbours flood, and the network it implies.
 
-Every node owns one entry: a version that only grows, and the neighbours it can hear. A link works while both ends
+Every node owns one entry: a version that only grows, and the neighbours it receives frames from. A link works while both ends
 list each other; a node's component is what it can reach over working links. All nodes of a component hold the same
 entries, so they agree on the network, the number of nodes and an epoch without a coordinator. A partition is two
 components, each with an epoch of its own; when it heals they are one again.
@@ -20,7 +20,7 @@ from dmfvi.network import Network
 
 #: bounds of what a view may claim
 MOST_NODES, MOST_NEIGHBOURS = 4096, 1024
-#: ids fit a frame's header, versions leave room to outlive them
+#: ids fit a frame's header, versions leave space to exceed them
 LARGEST_ID, LARGEST_VERSION, LARGEST_EPOCH = 2**32, 2**53, 2**63
 #: numbers of an entry before its neighbours
 FIELDS = 5
@@ -28,7 +28,7 @@ FIELDS = 5
 
 @dataclass(frozen=True)
 class Entry:
-    """What one node says of itself."""
+    """One node's entry in the view."""
 
     version: int
     hears: tuple[int, ...]
@@ -36,7 +36,7 @@ class Entry:
     done_in: int = 0  # epoch in which it has finished
 
     def newer_than(self, other: Entry | None) -> bool:
-        """Later version, or the same with later news."""
+        """Whether it has a later version, or the same version and a later news counter."""
         return other is None or (self.version, self.news) > (other.version, other.news)
 
 
@@ -49,7 +49,7 @@ class View:
 
     @classmethod
     def first(cls, node: int, version: int) -> View:
-        """A node that has heard nobody yet."""
+        """The view of a node that has received nothing yet."""
         return cls(node, {node: Entry(version, ())})
 
     @property
@@ -58,7 +58,7 @@ class View:
         return self.entries[self.node]
 
     def hearing(self, neighbours: set[int]) -> View:
-        """After the set of neighbours that can be heard has changed."""
+        """The view after the set of neighbours that frames arrive from has changed."""
         hears = tuple(sorted(neighbours))
         if hears == self.own.hears:
             return self
@@ -80,7 +80,7 @@ class View:
                 entries[node] = entry
         mine = others.get(self.node)
         if mine is not None and mine.version > self.own.version:
-            # an earlier life of this node was newer: outlive it
+            # an earlier run of this node had a newer version: exceed it
             entries[self.node] = replace(self.own, version=mine.version + 1)
         return View(self.node, entries)
 
@@ -131,7 +131,7 @@ class View:
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """Nodes that were there, have not said final_payload, and cannot be reached."""
+        """Nodes that were members, have not left, and cannot be reached."""
         here = self.component
         return tuple(sorted(n for n, e in self.entries.items() if n not in here and e.hears))
 

@@ -20,7 +20,7 @@ QUEUE = 256
 
 @dataclass(frozen=True)
 class Identity:
-    """Files that prove who a node is."""
+    """Files that prove a node's identity."""
 
     authority: Path
     certificate: Path
@@ -37,7 +37,7 @@ class Identity:
 class ZenohTransport:
     """One Zenoh session in peer mode.
 
-    Scouting by multicast and gossip and shared memory are off: a node talks to the addresses it is given. With an
+    Scouting by multicast and gossip and shared memory are off: a node connects only to the addresses it is given. With an
     identity all links are mutual TLS, and a neighbour may publish under its own name only.
     """
 
@@ -61,7 +61,7 @@ class ZenohTransport:
         config = zenoh.Config.from_json5(json.dumps(_config(node, listen, peers, identity, prefix)))
         try:
             self.session = zenoh.open(config)
-        except Exception as error:  # its own class, with the place in its source
+        except Exception as error:  # its own class, with the position in its source
             raise OSError(
                 f"node {node} cannot listen on {listen} ({str(error).split(' at ')[0]}): the address must be "
                 "one of this machine's and free, and certificate and key must belong together"
@@ -109,7 +109,7 @@ def check_loopback(address: str) -> None:
             local = False
     if not local:
         raise ValueError(
-            f"{address} is not on this machine: without certificates nodes talk on loopback only"
+            f"{address} is not on this machine: without certificates nodes connect on loopback only"
         )
 
 

@@ -18,7 +18,7 @@ from dmfvi.validation import check_positive, check_whole
 
 
 class HiddenMarkovEstimator(NetworkEstimator):
-    """Fits and decodes; subclasses say what a state emits."""
+    """Fits and decodes; subclasses define what a state emits."""
 
     n_components: int
     startprob_prior: float | None

@@ -93,7 +93,7 @@ class GaussianEmission(Emission):
         for group in observations.groups:
             size = int(group.observed.sum())
             if size == 0:
-                continue  # a missing observation says nothing of its state's emission
+                continue  # a missing observation adds nothing to its state's emission
             sums = np.zeros((k, 1 + size + size * (size + 1) // 2))
             for part in blocks(group.values.shape[1], sums.shape[1]):
                 phi = quadratic_features(group.values[:, part])

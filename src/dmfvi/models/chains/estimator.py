@@ -36,34 +36,41 @@ MOST_SYMBOLS = 1_000_000
 class GaussianHMM(HiddenMarkovEstimator):
     """Bayesian hidden Markov model with Gaussian emissions, pooled or over a network of nodes.
 
+    Data are one sequence (T, D), many in one array with ``lengths``, a list of sequences (split over the nodes
+    in order), or a list of lists, one per node. NaN marks missing entries: whole observations or parts of them.
+
     Parameters
     ----------
     n_components : int
-        States.
+        Number of states.
     covariance_type : {"full", "diag"}
-        Whether the features of a state are correlated.
+        Whether the features of a state are correlated or independent.
     startprob_prior : float or None
         Concentration of the Dirichlet prior of the first state; None is 1 / n_components.
     transmat_prior : float or None
         Concentration of the Dirichlet prior of each row of the transition matrix; None is 1 / n_components.
-    mean_prior : (n_features,) or None
-        None is the agreed mean of the data.
+    mean_prior : array (n_features,) or None
+        Prior mean of the states; None is the agreed mean of the data.
     mean_precision_prior : float
-        Pseudo-observations behind ``mean_prior``.
+        Number of pseudo-observations behind ``mean_prior``.
     degrees_of_freedom_prior : float or None
-        Larger than n_features - 1; None is n_features.
-    covariance_prior : (n_features, n_features), (n_features,) for "diag", or None
-        Prior scatter matrix; None is the agreed covariance.
+        Degrees of freedom of the prior of the precisions, larger than n_features - 1; None is n_features.
+    covariance_prior : array (n_features, n_features), (n_features,) for "diag", or None
+        Prior scatter matrix; None is the agreed covariance of the data.
     n_init : int
-        Starts; the highest agreed bound wins.
+        Number of starts. The one with the highest bound is kept.
     {shared parameters}
-
-    Data are one sequence (T, D), many in one array with ``lengths``, a list of sequences (shared out over the nodes
-    in order), or a list of lists, one per node. NaN are missing, whole observations or parts of them.
 
     Attributes
     ----------
-    startprob_, transmat_, means_, covariances_ : posterior means; E[L]^-1 of each state.
+    startprob_ : array (n_components,)
+        Posterior mean of the probabilities of the first state.
+    transmat_ : array (n_components, n_components)
+        Posterior mean of the transition probabilities; rows sum to one.
+    means_ : array (n_components, n_features)
+        Posterior mean of each state's location.
+    covariances_ : array (n_components, n_features, n_features), (n_components, n_features) for "diag"
+        Inverse of the posterior mean of each state's precision.
     {shared attributes}
     """
 
@@ -220,12 +227,15 @@ class GaussianHMM(HiddenMarkovEstimator):
 class CategoricalHMM(HiddenMarkovEstimator):
     """Bayesian hidden Markov model of symbols 0, 1, 2, ..., pooled or over a network of nodes.
 
+    Data are sequences of whole numbers, (T,) or (T, 1), in the forms of ``GaussianHMM``; -1 or NaN is missing.
+
     Parameters
     ----------
     n_components : int
-        States.
+        Number of states.
     n_features : int or None
-        Number of symbols; None is the largest symbol seen, plus one. Needed where other nodes run elsewhere.
+        Number of symbols; None is the largest symbol seen, plus one. It must be given where other nodes run in other
+        processes.
     startprob_prior : float or None
         Concentration of the Dirichlet prior of the first state; None is 1 / n_components.
     transmat_prior : float or None
@@ -233,14 +243,19 @@ class CategoricalHMM(HiddenMarkovEstimator):
     emissionprob_prior : float or None
         Concentration of the Dirichlet prior of each state's symbols; None is 1 / n_features.
     n_init : int
-        Starts; the highest agreed bound wins. The default is more than one: random starts differ.
+        Number of starts. The one with the highest bound is kept; starts are random, so the default is more than one.
     {shared parameters}
-
-    Data are sequences of whole numbers, (T,) or (T, 1), in the forms of ``GaussianHMM``; -1 or NaN are missing.
 
     Attributes
     ----------
-    startprob_, transmat_, emissionprob_ : posterior means.
+    startprob_ : array (n_components,)
+        Posterior mean of the probabilities of the first state.
+    transmat_ : array (n_components, n_components)
+        Posterior mean of the transition probabilities; rows sum to one.
+    emissionprob_ : array (n_components, n_features)
+        Posterior mean of each state's probabilities of symbols; rows sum to one.
+    n_features_ : int
+        Number of symbols.
     {shared attributes}
     """
 
@@ -349,7 +364,7 @@ class CategoricalHMM(HiddenMarkovEstimator):
 
 
 def symbols_of(rows: FloatArray) -> NDArray[np.int64]:
-    """Whole numbers from 0, and -1 where NaN or -1 says that the observation is missing."""
+    """Whole numbers from 0, and -1 for a missing observation (NaN or -1)."""
     if rows.shape[1] != 1:
         raise ValueError(f"symbols come in one column, received {rows.shape[1]}")
     values = np.where(np.isnan(rows[:, 0]), float(MISSING), rows[:, 0])

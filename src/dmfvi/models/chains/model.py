@@ -4,7 +4,7 @@
     pi, A_i ~ Dirichlet     emission_k ~ NormalWishart, NormalGamma by feature, or Dirichlet over symbols
 
 q(z) is a chain, found by forward and backward passes with exp E[log .] in place of probabilities; the
-log sums of these passes are the sequences' part of the bound. Missing observations say nothing.
+log sums of these passes are the sequences' part of the bound. Missing observations add nothing.
 """
 
 from __future__ import annotations

@@ -35,29 +35,44 @@ class BayesianGaussianMixture(DensityMixin, NetworkEstimator):
     Parameters
     ----------
     n_components : int
-        At most so many; what the data do not support is left with no weight.
+        Largest number of components. Components that the data do not support end without weight.
     covariance_type : {"full", "diag"}
-        Whether the features of a component are correlated.
+        Whether the features of a component are correlated or independent.
     weight_concentration_prior : float or None
-        Of the symmetric Dirichlet; None is 1 / n_components, and small values empty components.
-    mean_prior : (n_features,) or None
-        None is the agreed mean of the data.
+        Concentration of the symmetric Dirichlet prior of the weights; None is 1 / n_components. Small values empty
+        components.
+    mean_prior : array (n_features,) or None
+        Prior mean of the components; None is the agreed mean of the data.
     mean_precision_prior : float
-        Pseudo-rows behind ``mean_prior``.
+        Number of pseudo-rows behind ``mean_prior``.
     degrees_of_freedom_prior : float or None
-        Larger than n_features - 1; None is n_features.
-    covariance_prior : (n_features, n_features), (n_features,) for "diag", or None
-        Prior scatter matrix, as in scikit-learn; None is the agreed covariance.
+        Degrees of freedom of the prior of the precisions, larger than n_features - 1; None is n_features.
+    covariance_prior : array (n_features, n_features), (n_features,) for "diag", or None
+        Prior scatter matrix, as in scikit-learn; None is the agreed covariance of the data.
     n_init : int
-        Starts; the highest agreed bound wins.
+        Number of starts. The one with the highest bound is kept.
     {shared parameters}
 
     Attributes
     ----------
-    weights_, means_, covariances_ : posterior means of the weights and locations; E[L]^-1 of each component.
-    weight_concentration_, mean_precision_, degrees_of_freedom_ : parameters of the posterior.
-    posterior_ : Product of ``weights`` (Dirichlet) and ``components`` (NormalWishart, or NormalGamma by feature).
+    weights_ : array (n_components,)
+        Posterior mean of the weights.
+    means_ : array (n_components, n_features)
+        Posterior mean of each component's location.
+    covariances_ : array (n_components, n_features, n_features), (n_components, n_features) for "diag"
+        Inverse of the posterior mean of each component's precision.
+    weight_concentration_ : array (n_components,)
+        Dirichlet parameters of the weights.
+    mean_precision_ : array (n_components,), (n_components, n_features) for "diag"
+        Number of rows and pseudo-rows behind each mean.
+    degrees_of_freedom_ : array (n_components,), (n_components, n_features) for "diag"
+        Degrees of freedom of each precision.
     {shared attributes}
+
+    Notes
+    -----
+    The posterior is a ``Product`` of ``weights`` (Dirichlet) and ``components`` (NormalWishart; NormalGamma by feature for
+    "diag").
     """
 
     def __init__(

@@ -100,7 +100,7 @@ class GaussianMixture(ConjugateModel):
         densities = ComponentDensities.of(q)
         for group in shard.groups:
             if not group.observed.any():
-                continue  # a row of which nothing is observed says nothing
+                continue  # a row without observed entries adds nothing
             score, complete = densities.marginal(group.observed)
             sums, log_sum = group_sums(group.values, score)
             bound += log_sum
@@ -204,7 +204,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class DiagonalGaussianMixture(ConjugateModel):
-    """Mixture of Gaussians with independent features; missing entries simply say nothing."""
+    """Mixture of Gaussians with independent features; missing entries drop out."""
 
     n_components: int
     weight_concentration: float

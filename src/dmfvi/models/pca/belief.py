@@ -15,7 +15,15 @@ from dmfvi.tags import stored_as
 @stored_as("gamma-prior")
 @dataclass(frozen=True)
 class GammaPrior:
-    """Gamma(shape, rate) for a precision that is learned."""
+    """Gamma(shape, rate) for a precision that is learned.
+
+    Parameters
+    ----------
+    shape : float
+        Positive.
+    rate : float
+        Positive; the mean is shape / rate.
+    """
 
     shape: float
     rate: float
@@ -37,10 +45,18 @@ class GammaPrior:
 class PcaPrior:
     """Prior of the model: each precision is learned under a Gamma, or fixed when a number.
 
-    noise: precision tau of the observation noise.
-    components: precision alpha_m of each column of W (ARD switches unused columns off).
-    mean: precision theta of the mean around ``mean_location``.
-    component_location (D, M), mean_location (D,): prior means, zero when None.
+    Parameters
+    ----------
+    noise : GammaPrior or float
+        Precision tau of the observation noise.
+    components : GammaPrior or float
+        Precision alpha_m of each column of W; a learned one switches unused columns off (ARD).
+    mean : GammaPrior or float
+        Precision theta of the mean around ``mean_location``.
+    component_location : array (n_features, n_components) or None
+        Prior means of W; None is zero.
+    mean_location : array (n_features,) or None
+        Prior mean of the mean; None is zero.
     """
 
     noise: GammaPrior | float = GammaPrior(1e-6, 1e-6)
@@ -85,7 +101,7 @@ class PcaBelief:
     """q(W~), q(tau), q(alpha), q(theta), in the node's own coordinates of z.
 
     precision is (K, K) where all features share it (complete data), else (D, K, K); with a diagonal
-    covariance only its diagonal describes q(W~), its other entries are what the data say.
+    covariance only its diagonal describes q(W~), its other entries are the data's.
     """
 
     mean: FloatArray  # (D, K)

@@ -36,31 +36,38 @@ class BayesianPCA(FactorEstimator):
     Parameters
     ----------
     n_components : int
-        Number of latent dimensions; unused ones are switched off by the prior (ARD).
+        Number of latent dimensions. Unused ones are switched off by the prior (ARD).
     covariance_type : {"full", "diag"}
-        Of each row of W: full (default), or fully factorised as in the paper.
+        Posterior covariance of each row of W: full, or fully factorised as in the paper.
     noise : {"shared", "per_node"}
-        One noise precision for all (features and nodes: standardise columns of different units
-        first), or each node its own; predictions then use node 0's, ``at_node(i)`` another's.
+        One noise precision for all features and nodes (standardise columns of different units first), or one for each
+        node. Predictions then use node 0's; those of ``at_node(i)`` use node i's.
     shares : {"exact", "replicated"}
-        Each node holds 1/V of prior and entropy (exact), or all of both as the paper writes it,
-        which makes variances of the loadings V times too wide.
+        Each of V nodes counts 1/V of prior and entropy ("exact"), or all of both as the paper writes it, which makes
+        variances of the loadings V times too wide.
     fit_mean : bool
-        Whether the mean is part of the model.
+        Whether the mean is part of the model; otherwise it is zero.
     prior : PcaPrior or None
-        None is vague in the data's own units.
+        Prior in the units of the data; None is a vague prior.
     init : {"spectral", "random"}
-        The shared start.
+        Start: loadings from the agreed covariance of all nodes, or random ones, the same at all nodes.
     {shared parameters}
 
     Attributes
     ----------
-    components_ : (n_components, n_features) posterior mean loadings, strongest first.
-    mean_ : (n_features,) posterior mean of the location.
+    components_ : array (n_components, n_features)
+        Posterior mean of the loadings, strongest first.
+    mean_ : array (n_features,)
+        Posterior mean of the location.
     n_components_ : int
-    noise_variance_ : float, posterior mean; ``noise_precision_`` that of its inverse.
-    explained_variance_ : (n_components,) model variance along each component, noise included, as PCA's;
-        a component that is switched off shows the noise alone.
+        Number of components.
+    noise_variance_ : float
+        Posterior mean of the noise variance.
+    noise_precision_ : float
+        Posterior mean of the noise precision.
+    explained_variance_ : array (n_components,)
+        Variance of the model along each component, noise included, as PCA's. A component that is switched off has
+        the noise variance alone.
     {shared attributes}
 
     Examples
@@ -133,7 +140,7 @@ class BayesianPCA(FactorEstimator):
         """Learn from one more batch; the posterior so far is its prior (streaming variational Bayes).
 
         X as for ``fit``, or a list in which some nodes have no rows in this batch. ``forgetting`` in
-        (0, 1] tempers what earlier batches said. The first batch is fitted as by ``fit``. The local variables of
+        (0, 1] tempers the statistics of earlier batches. The first batch is fitted as by ``fit``. The local variables of
         earlier batches are not visited again.
         """
         if not isinstance(forgetting, Real) or not 0 < forgetting <= 1:

@@ -30,24 +30,34 @@ from dmfvi.validation import check_n_components, check_positive, check_whole
 class MixtureOfPCA(DensityMixin, NetworkEstimator):
     """Clusters that each have their own low-dimensional linear structure, pooled or over a network.
 
+    Each cluster is a Bayesian PCA. Missing entries are NaN.
+
     Parameters
     ----------
     n_clusters : int
-        At most so many; what the data do not support is left with no weight. Missing entries are NaN.
+        Largest number of clusters. Clusters that the data do not support end without weight.
     n_components : int
-        Latent dimensions of each cluster; unused ones are switched off (ARD).
+        Latent dimensions of each cluster. Unused ones are switched off (ARD).
     weight_concentration_prior : float or None
-        Of the symmetric Dirichlet; None is 1 / n_clusters.
+        Concentration of the symmetric Dirichlet prior of the weights; None is 1 / n_clusters.
     prior : PcaPrior or None
-        Of every cluster; None is vague in the data's own units.
+        Prior of every cluster, in the units of the data; None is a vague prior.
     n_init : int
-        Starts; the highest agreed bound wins.
+        Number of starts. The one with the highest bound is kept.
     {shared parameters}
 
     Attributes
     ----------
-    weights_ (K,), means_ (K, D), components_ (K, n_components, D), noise_variance_ (K,),
-    noise_precision_ (K,) : posterior means.
+    weights_ : array (n_clusters,)
+        Posterior mean of the weights.
+    means_ : array (n_clusters, n_features)
+        Posterior mean of the location of each cluster.
+    components_ : array (n_clusters, n_components, n_features)
+        Posterior mean of the loadings of each cluster.
+    noise_variance_ : array (n_clusters,)
+        Posterior mean of the noise variance of each cluster.
+    noise_precision_ : array (n_clusters,)
+        Posterior mean of the noise precision of each cluster.
     {shared attributes}
     """
 

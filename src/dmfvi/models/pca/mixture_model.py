@@ -163,7 +163,7 @@ class MixtureOfPcaModel(Model):
 
     @property
     def memoryless(self) -> bool:
-        return False  # a component without rows keeps its belief, which no sum of statistics says
+        return False  # a component without rows keeps its belief, which does not follow from the sum of statistics
 
     def posterior(self, belief: MixturePcaBelief) -> MixturePcaPosterior:
         clusters = tuple(self.component.posterior(b) for b in belief.components)

@@ -91,7 +91,7 @@ class BayesianPcaModel(Model):
             loadings, noise, warm_up = rng.standard_normal((d, m)), 1.0, WARM_UP_SWEEPS
         location = self.prior.component_location
         if location is not None:
-            # a prior that tells the columns apart: turn the start towards it (orthogonal Procrustes)
+            # a prior that distinguishes the columns: turn the start towards it (orthogonal Procrustes)
             left, _, right = np.linalg.svd(loadings.T @ location)
             loadings = loadings @ left @ right
         return self.begin(loadings, noise, warm_up)
@@ -233,7 +233,7 @@ class BayesianPcaModel(Model):
         return max(largest, abs(new.noise_precision / old.noise_precision - 1.0))
 
     def posterior(self, belief: PcaBelief) -> PcaPosterior:
-        # a prior that tells the columns apart keeps their order and signs
+        # a prior that distinguishes the columns keeps their order and signs
         return PcaPosterior.of(belief, self.units, self.prior.component_location is None)
 
     def posteriors(self, beliefs: Sequence[PcaBelief]) -> list[PcaPosterior]:
@@ -290,7 +290,7 @@ class BayesianPcaModel(Model):
                 covariance[..., diagonal, diagonal] = 1.0 / precision[..., diagonal, diagonal]
             new = replace(belief, mean=mean, precision=precision, covariance=covariance)
             shapes, rates = self._hyper_posterior(new)
-            if belief.warm_up:  # any q(alpha) gives a bound; this one lets every column live
+            if belief.warm_up:  # any q(alpha) gives a bound; this one keeps every column on
                 learned = self._hyper_prior[0] > 0
                 rates = np.where(learned, shapes / WARM_UP_PRECISION, rates)
             updated = shapes / rates

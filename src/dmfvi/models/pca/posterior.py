@@ -43,7 +43,7 @@ class PcaPosterior:
     def of(cls, belief: PcaBelief, units: Units, sort: bool = True) -> PcaPosterior:
         """Back from standardised units: W = scale W', mu = shift + scale mu'.
 
-        ``sort=False`` keeps order and signs, for a prior that tells the columns apart.
+        ``sort=False`` keeps order and signs, for a prior that distinguishes the columns.
         """
         d, k = belief.mean.shape
         m = belief.n_latent
@@ -128,7 +128,7 @@ class PcaPosterior:
     # -- comparison ---------------------------------------------------------------------
 
     def with_columns(self, order: Any, signs: FloatArray) -> PcaPosterior:
-        """Columns of W reordered and flipped: the model does not tell them apart."""
+        """Columns of W reordered and flipped: the model does not distinguish them."""
         k, m = self.mean.shape[1], self.n_latent
         index = np.concatenate([np.asarray(order, dtype=np.intp), np.arange(m, k)])
         sign = np.concatenate([signs, np.ones(k - m)])

@@ -46,17 +46,29 @@ class PPCA(FactorEstimator):
     n_components : int
         Number of latent dimensions.
     fit_mean : bool
-        Whether the mean is part of the model.
+        Whether the mean is part of the model; otherwise it is zero.
     {shared parameters}
 
     Attributes
     ----------
-    components_ : (n_components, n_features) loadings, strongest first.
-    mean_ : (n_features,) location.
+    components_ : array (n_components, n_features)
+        Estimated loadings, strongest first.
+    mean_ : array (n_features,)
+        Estimated mean of the data.
     n_components_ : int
-    noise_variance_ : float; ``noise_precision_`` is its inverse.
-    explained_variance_ : (n_components,) model variance along each component, noise included.
+        Number of components.
+    noise_variance_ : float
+        Estimated noise variance.
+    noise_precision_ : float
+        Estimated noise precision.
+    explained_variance_ : array (n_components,)
+        Variance of the model along each component, noise included, as PCA's.
     {shared attributes}
+
+    Notes
+    -----
+    The posterior is a point: it has no uncertainty of the loadings. ``lower_bound_`` is the log likelihood at the estimate
+    before the last sweep; it is NaN for D-PPCA, whose nodes do not agree on it.
     """
 
     _consensus = ParameterADMM.name

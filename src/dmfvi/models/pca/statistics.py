@@ -1,4 +1,4 @@
-"""What one node tells the others in Bayesian PCA, as one flat vector.
+"""A node's statistics in Bayesian PCA, as one flat vector.
 
 Layout, with K = M (+1 for the mean) and P = K(K+1)/2:
 

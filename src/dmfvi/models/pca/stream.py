@@ -12,7 +12,7 @@ from dmfvi.models.pca.belief import PcaBelief
 from dmfvi.models.pca.model import BayesianPcaModel
 from dmfvi.models.pca.statistics import Layout, PcaStatistics
 
-#: place of (n_obs/2, residual/2) from the end of the packed statistics
+#: position of (n_obs/2, residual/2) from the end of the packed statistics
 NOISE_BLOCK = slice(-4, -2)
 
 

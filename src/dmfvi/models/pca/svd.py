@@ -35,8 +35,32 @@ class SVDFactorization(FactorEstimator):
 
     Attributes
     ----------
-    components_ (rows times singular value / sqrt(n), so that scores have unit variance), mean_,
-    noise_variance_ and its inverse noise_precision_ (of the residual), singular_values_, n_iter_, converged_, posterior_ (a point).
+    components_ : array (n_components, n_features)
+        Right singular vectors times singular value / sqrt(n_samples), so that scores have unit variance.
+    mean_ : array (n_features,)
+        Column means; zero without ``fit_mean``.
+    n_components_ : int
+        Number of components.
+    noise_variance_ : float
+        Variance of the residual of the observed entries.
+    noise_precision_ : float
+        Its inverse.
+    explained_variance_ : array (n_components,)
+        Variance along each component, noise included.
+    singular_values_ : array (n_components,)
+        Singular values of the filled, centred data.
+    posterior_ : object
+        The estimate as a posterior without uncertainty of the loadings.
+    node_posteriors_ : list
+        The same, in a list.
+    n_iter_ : int
+        Number of decompositions.
+    converged_ : bool
+        Whether the filled entries met ``tol``.
+    n_features_in_ : int
+        Number of columns of the data.
+    feature_names_in_ : array of str
+        Names of the columns, where the data had names.
     """
 
     network: Network | None = None

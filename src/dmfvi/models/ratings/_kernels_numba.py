@@ -2,7 +2,7 @@
 
 Small systems are solved ``LANES`` at a time with the lane as the innermost index, so that one
 instruction serves all of them. ``lead`` and ``rest`` are tuples whose lengths, in grains of
-``GRAIN`` numbers, say how a record is laid out: a tuple's length is known when the code is compiled,
+``GRAIN`` numbers, define how a record is laid out: a tuple's length is known when the code is compiled,
 and sums over a known number of terms are twice as fast. Parallel functions only hand out chunks:
 long bodies under ``prange`` take long to compile.
 """
@@ -82,7 +82,7 @@ def _workspace(size):
 
 @njit
 def _systems(width):
-    """Room for LANES systems: precision, triangular inverse, covariance, right side, mean, logs."""
+    """Work arrays for LANES systems: precision, triangular inverse, covariance, right side, mean, logs."""
     shape = (width, width, LANES)
     return (
         np.empty(shape),

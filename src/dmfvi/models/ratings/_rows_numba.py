@@ -25,7 +25,7 @@ def sum_table_rows(indptr, columns, table, chunks, out):
 
 @njit(cache=True)
 def group_rows(rows, columns, codes, n_rows, indptr, out_columns, out_codes):
-    """Counting sort of triples by row, stable; ``indptr`` has n_rows + 1 places."""
+    """Counting sort of triples by row, stable; ``indptr`` has n_rows + 1 entries."""
     indptr[:] = 0
     for e in range(len(rows)):
         indptr[rows[e] + 1] += 1
@@ -58,7 +58,7 @@ def transpose_rows(indptr, columns, codes, n_columns, out_indptr, out_columns, o
 
 @njit(cache=True)
 def encode_grid(values, low, per_unit, out):
-    """Codes of values on the grid low + code / per_unit; the first place that is not on it, or -1."""
+    """Codes of values on the grid low + code / per_unit; the first index that is not on it, or -1."""
     for e in range(len(values)):
         place = (values[e] - low) * per_unit
         code = np.rint(place)
@@ -70,7 +70,7 @@ def encode_grid(values, low, per_unit, out):
 
 @njit(cache=True)
 def first_outside(values, low, high):
-    """The first place where a value is not within [low, high] (NaN never is), or -1."""
+    """The first index where a value is not within [low, high] (NaN never is), or -1."""
     for e in range(len(values)):
         if not (values[e] >= low and values[e] <= high):
             return e

@@ -23,7 +23,7 @@ RIDGE_RANGE = (1e-1, 1e8)
 class SidePrior:
     """v ~ N(coefficients @ features, covariance) for the rows of one side.
 
-    Column f of the coefficients ~ N(0, covariance / ridge_f): features that say nothing are switched off.
+    Column f of the coefficients ~ N(0, covariance / ridge_f): features without information are switched off.
     """
 
     coefficients: FloatArray  # (K, F)
@@ -44,7 +44,7 @@ class SidePrior:
 
 @dataclass(frozen=True)
 class PriorKnowledge:
-    """How the hierarchy is held in check.
+    """Priors and limits that keep the hierarchy bounded.
 
     p(S) is proportional to |S|^(-weight/2) exp(-weight tr(S^-1 scatter) / 2): it counts like ``weight``
     rows with that scatter. The first feature is one and keeps its ridge.

@@ -1,6 +1,6 @@
-"""What nodes agree on before they can talk about ratings: which items there are, and the scale.
+"""What nodes agree on before they exchange statistics of ratings: the items, and the scale.
 
-Where every node lives in a process of its own, none knows the others' items. Each says its ids once; the union is
+Where every node runs in a process of its own, none knows the others' items. Each sends its ids once; the union is
 the catalogue, in the same order everywhere. Users' ids stay where they are.
 """
 
@@ -24,7 +24,7 @@ ROUNDING = 0.1
 def agree_on_catalogue(
     given: RatingInput, collective: Collective, scale_given: bool
 ) -> RatingInput:
-    """This process's ratings with everybody's items, and with the scale of all ratings unless it is given."""
+    """This process's ratings with the items of all nodes, and with the scale of all ratings unless it is given."""
     spoken = [_spoken(given.item_ids, given.numbered)] * len(given.blocks)
     item_ids = _union([_heard(vector) for vector in collective.gather(spoken)])
     blocks = [renumbered(block, given.item_ids, item_ids) for block in given.blocks]
@@ -90,7 +90,7 @@ def _small(values: NDArray[Any]) -> FloatArray:
 
 
 def _rounded(numbers: FloatArray) -> NDArray[np.uint16]:
-    """Agreed numbers of sixteen bits, as they were told."""
+    """Agreed numbers of sixteen bits, as they were sent."""
     whole = np.rint(numbers)
     if len(numbers) and np.abs(numbers - whole).max() > ROUNDING:
         raise RuntimeError("the nodes could not agree on the item ids: the links are too bad")

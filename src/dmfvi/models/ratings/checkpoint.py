@@ -22,7 +22,7 @@ RATING_CHECKPOINT = FileKind(
 
 @stored_as("rating-checkpoint")
 class Checkpoint(NamedTuple):
-    """A fit on its way: node 0's belief, and what it takes to go on."""
+    """An unfinished fit: node 0's belief, and what is needed to continue."""
 
     belief: RatingBelief
     seed: int

@@ -35,7 +35,7 @@ MOST_COMPONENTS = 32
 
 
 class RatingFactorization(RatingPredictor):
-    """Bayesian matrix factorization with biases, learned prior means and honest intervals.
+    """Bayesian matrix factorization with biases, learned prior means and predictive intervals.
 
     x_ui ~ N(z_u . w_i + b_u + c_i, 1/g_u). Users are local to their node, items are shared; every node
     ends with the posterior of the items that one machine holding all ratings would have computed.
@@ -43,41 +43,71 @@ class RatingFactorization(RatingPredictor):
     Parameters
     ----------
     n_components : int
-        Rank; columns that the data do not support are switched off by the learned prior (ARD).
-    user_bias, item_bias : bool
-        Whether users and items have a bias, learned together with their factors.
+        Rank, at most 32. Columns that the data do not support are switched off by the learned prior (ARD).
+    user_bias : bool
+        Whether users have a bias, learned together with their factors.
+    item_bias : bool
+        Whether items have a bias, learned together with their factors.
     noise : {"user", "shared"}
-        Each user a noise level of their own, with a learned prior, or one for all.
+        One noise level for each user, with a learned prior, or one for all.
     n_choice_features : int
-        Prior means depend on how many ratings a user or item has, and on this many coordinates of who rates
+        Prior means depend on the number of ratings of a user or item, and on this many coordinates of who rates
         what (docs/ratings.md); 0 for none of the latter.
-    rating_scale : (low, high) or None
-        Predictions are clipped to it and ratings outside are refused; None: as the data have it.
+    rating_scale : (float, float) or None
+        Lowest and highest rating. Predictions are clipped to it and ratings outside are refused; None is the range of the data.
     network : Network, Federation or None
-        Who talks to whom; None is one machine with all ratings. A ``Federation`` also says how the nodes agree
-        and where they run: with engine="mpi" every rank is a node and passes its own users'
-        ratings; it ends with the posterior of all items and of its own users (docs/deploy.md).
+        The graph of nodes; None is one machine with all ratings. A ``Federation`` also chooses the consensus rule
+        and where the nodes run. With ``engine="mpi"`` every rank is a node and passes its own users' ratings; it ends
+        with the posterior of all items and of its own users (docs/deploy.md).
     tol : float or None
-        Stop when the items' posterior changes by less from sweep to sweep; None: never.
+        Relative change of the items' posterior at which to stop; None makes exactly ``max_iter`` sweeps.
     max_iter : int
-        Sweeps over all ratings.
+        Largest number of sweeps (iterations) over all ratings.
     random_state : int, RandomState or None
-        Seed of the start.
+        Seed of the start. All nodes use node 0's.
     verbose : int
-        1 shows progress.
+        0 is silent, 1 shows a progress bar.
 
     Attributes
     ----------
-    user_ids_, item_ids_ : ids in the order of the rows below; users of this process only
-    user_factors_, user_bias_, item_factors_, item_bias_ : posterior means, in units of ratings; users'
-        factors have unit prior variance, so items' carry the strength, strongest first
-    component_deviations_ : prior deviation of each column, ARD's; near zero is switched off
-    rating_mean_, noise_deviation_ : of all ratings; of a typical user's noise
-    posterior_ : RatingPosterior of node 0; node_posteriors_ : items' posterior at every node
-    lower_bound_ : evidence lower bound at the last but one sweep, up to the hierarchy's constants
-    history_ : dict of arrays, one entry a sweep: objective, change, disagreement, bytes_sent, and
-        rmse where ratings were held out
-    n_iter_ (sweeps), n_rounds_, n_start_rounds_, n_start_bytes_, converged_, rating_scale_
+    user_ids_ : array
+        Ids of the users of this process, in the order of the rows of ``user_factors_``.
+    item_ids_ : array
+        Ids of the items, in the order of the rows of ``item_factors_``.
+    user_factors_ : array (n_users, n_components)
+        Posterior means, with unit prior variance: the items' factors carry the strength, strongest first.
+    user_bias_ : array (n_users,)
+        Posterior means, in units of ratings.
+    item_factors_ : array (n_items, n_components)
+        Posterior means, in units of ratings.
+    item_bias_ : array (n_items,)
+        Posterior means, in units of ratings.
+    component_deviations_ : array (n_components,)
+        Prior deviation of each column; near zero, the column is switched off.
+    rating_mean_ : float
+        Mean of all ratings.
+    noise_deviation_ : float
+        Standard deviation of a typical user's noise.
+    rating_scale_ : (float, float)
+        Lowest and highest rating.
+    posterior_ : RatingPosterior
+        Items at node 0 (``at_node(i)``: at node i), and the users of this process.
+    node_posteriors_ : list of RatingPosterior
+        Items at every node that runs in this process.
+    lower_bound_ : float
+        Evidence lower bound before the last sweep, up to constants of the hierarchy.
+    history_ : dict of arrays
+        One entry per sweep: ``objective``, ``change``, ``disagreement``, ``bytes_sent``, and ``rmse`` if ratings were held out.
+    n_iter_ : int
+        Number of sweeps.
+    n_rounds_ : int
+        Number of message rounds of the fit, without its start.
+    n_start_rounds_ : int
+        Number of message rounds in which the nodes agreed on the start.
+    n_start_bytes_ : int
+        Bytes sent in those.
+    converged_ : bool
+        Whether ``tol`` was met.
 
     Examples
     --------
@@ -132,13 +162,13 @@ class RatingFactorization(RatingPredictor):
         on_sweep: Callable[[Checkpoint], bool | None] | None = None,
         resume: Checkpoint | None = None,
     ) -> Self:
-        """Fit to a sparse matrix users x items (stored entries are ratings, absent ones unknown), an array with NaN, to
-        (users, items, ratings) with ids of your own, to a ``RatingTable``, or to a list of these, one per node.
+        """Fit to ratings, of all users or as a list with one entry per node.
 
-        ``held_out`` (users, items, ratings) are predicted after every sweep. ``on_sweep`` receives a
-        checkpoint after every sweep, and may return True to end the fit; ``resume`` goes on from
-        one. Interrupted (Ctrl-C) after a sweep, what was learned so far is kept in the estimator,
-        and KeyboardInterrupt is raised again.
+        ``X`` is a sparse matrix users x items (stored entries are ratings, absent ones unknown), an array with NaN,
+        (users, items, ratings) with ids of your own, a ``RatingTable``, or a list of these. ``held_out`` (users, items,
+        ratings) are predicted after every sweep. ``on_sweep`` receives a checkpoint after every sweep, and may return
+        True to end the fit; ``resume`` continues from one. Interrupted (Ctrl-C) after a sweep, the estimator keeps the
+        fit so far, and KeyboardInterrupt is raised again.
         """
         session = self._open()
         self._check_parameters()
@@ -157,7 +187,7 @@ class RatingFactorization(RatingPredictor):
         # the kernels use all cores; threads inside BLAS would only stand in their way
         with threadpool_limits(1, user_api="blas"):
             model = self._agreed_model(session, pairs, seed)
-            # only the agreed counts know which items nobody has rated
+            # only the agreed counts show which items no user has rated
             _say_what_is_empty(given.n_empty_users, int((model.item_counts < 0.5).sum()))
             self._shards = [make_rating_shard(pair, model.units, model.choice) for pair in pairs]
             self._sweep(session, model, belief, seed, watched, on_sweep)
@@ -219,7 +249,7 @@ class RatingFactorization(RatingPredictor):
         self._keep(made)
 
     def _given(self, X: Any, session: Session) -> tuple[RatingInput, int]:
-        """One block of ratings for each node that runs here, everybody's items, and a seed for all."""
+        """One block of ratings for each node that runs here, the items of all nodes, and a seed for all."""
         given = read_input(X, self.rating_scale)
         seed, blocks, n_nodes = (
             session.seed(self.random_state),
@@ -319,7 +349,7 @@ class RatingFactorization(RatingPredictor):
         if self._errors:
             self.history_["rmse"] = np.array(self._errors)
         self.n_iter_ = inference.beliefs[0].sweeps
-        del self._node_beliefs  # the posteriors say it all
+        del self._node_beliefs  # the posteriors hold all of it
 
 
 def _say_what_is_empty(n_users: int, n_items: int) -> None:

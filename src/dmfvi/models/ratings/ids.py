@@ -49,7 +49,7 @@ class IdIndex:
 
 
 def _as_whole(asked: NDArray[Any]) -> NDArray[np.int64]:
-    """Whole numbers written as text or floats; what is none becomes an id that nobody has."""
+    """Whole numbers written as text or floats; what is none becomes an id that no user or item has."""
 
     def whole(value: Any) -> int:
         try:

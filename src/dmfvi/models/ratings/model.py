@@ -197,7 +197,7 @@ class RatingModel(Model):
         return _knowledge(self.layout.width, ITEM_SCATTER, self.item_bias)
 
     def _learn_items(self, q: RowPosteriors, old: SidePrior) -> SidePrior:
-        """From the items that anyone has rated."""
+        """From the items that have ratings."""
         rated = self.item_counts > 0
         mean, features = q.mean[rated], self.item_features[rated]
         second = mean.T @ mean + unpack_symmetric(q.covariance[rated].sum(0))

@@ -69,7 +69,7 @@ def noise_variance(noise: FloatArray) -> FloatArray:
 class RatingPosterior:
     """Everything a prediction needs; factors are in canonical coordinates and units of ``scale``.
 
-    Row D of the items is an item that nobody has rated; index -1 stands for it, and for a user
+    Row D of the items is an item without ratings; index -1 stands for it, and for a user
     of whom nothing is known.
     """
 

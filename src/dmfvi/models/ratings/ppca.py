@@ -19,7 +19,7 @@ from dmfvi.models.ratings.kernels import records_of, solve_items
 from dmfvi.models.ratings.model import RatingModel
 from dmfvi.models.ratings.statistics import RatingStatistics
 
-#: keeps the equations of an item that nobody has rated solvable
+#: keeps the equations of an item without ratings solvable
 TINY_PRECISION = 1e-6
 #: covariance of a point, as far as predictions need one
 POINT_VARIANCE = 1e-12

@@ -60,8 +60,10 @@ class RatingPredictor(NetworkEstimator):
     # -- predicting -----------------------------------------------------------------------
 
     def predict(self, users: ArrayLike, items: ArrayLike, return_std: bool = False) -> Any:
-        """Expected ratings of the pairs, clipped to the scale; with ``return_std`` also the deviation of a
-        new rating, noise included. Unknown users and items are predicted by their prior, with a warning.
+        """Expected ratings of the pairs, clipped to the scale.
+
+        ``return_std`` also returns the standard deviation of a new rating, noise included. Unknown users and items are
+        predicted by their prior, with a warning.
         """
         mean, variance = self._predict(users, items)
         clipped = np.clip(mean, *self.rating_scale_)
@@ -104,8 +106,10 @@ class RatingPredictor(NetworkEstimator):
         exclude_rated: bool = True,
         random_state: Any = None,
     ) -> Recommendations:
-        """The best items for a user: by expected rating, by the upper end of what that expectation may be
-        (``ucb``, at ``level``), or by one draw from the posterior (``thompson``), which explores.
+        """The best ``n`` items for a user.
+
+        ``strategy`` ranks them by expected rating ("mean"), by the upper end at ``level`` of the posterior of that
+        expectation ("ucb"), or by one draw from the posterior ("thompson"), which explores.
         """
         check_is_fitted(self)
         check_whole("n", n, 1)
@@ -180,7 +184,7 @@ class RatingPredictor(NetworkEstimator):
     # -- helpers --------------------------------------------------------------------------
 
     def _saved(self) -> dict[str, Any]:
-        """Of the ratings only who has rated what, so that nobody is recommended what they know."""
+        """Of the ratings only who has rated what, so that no user is recommended items they have rated."""
         rated = [(rows.indptr, rows.columns) for rows in self._rated]
         return super()._saved() | {"rated": rated}
 

@@ -53,7 +53,7 @@ class RatingShard(RatedUsers):
         return np.asarray(self.features.T @ self.features)
 
     def item_sums(self, users: UserPass, layout: RecordLayout) -> FloatArray:
-        """What this node's ratings say of every item."""
+        """Statistics of every item from this node's ratings."""
         return item_pass(self.by_item, users.records, layout)
 
 

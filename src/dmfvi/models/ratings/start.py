@@ -1,8 +1,8 @@
 """What the nodes agree on before the first sweep: units, and who tends to rate what.
 
-Which items a user has chosen to rate says something about taste before any rating is read. With B the
+Which items a user has chosen to rate carries information about taste before any rating is read. With B the
 matrix of zeros and ones, the leading singular vectors of n_u^(-1/2) B n_i^(-1/4), without the
-first (which only says how many), are coordinates of that choice; prior means depend on them
+first (which only counts), are coordinates of that choice; prior means depend on them
 linearly. They are found by subspace iteration on sums over users, so no node shows its rows.
 """
 
@@ -25,7 +25,7 @@ START_ACCURACY = 1e-10
 USER_POWER, ITEM_POWER = -0.5, -0.25
 #: share of choice in the start, and where its coordinates are cut, in deviations
 CHOICE_SHARE, CHOICE_LIMIT = 0.5, 2.0
-#: a coordinate weaker than this part of the strongest says nothing
+#: a coordinate weaker than this part of the strongest is dropped
 LEAST_STRENGTH = 1e-6
 
 
@@ -61,7 +61,7 @@ class RatingUnits:
 
     @property
     def item_weights(self) -> FloatArray:
-        """n_i^(-1/4), zero for items that nobody has rated."""
+        """n_i^(-1/4), zero for items without ratings."""
         return np.where(self.item_counts > 0, np.maximum(self.item_counts, 1.0) ** ITEM_POWER, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""What one node tells the others about its ratings, as one flat vector.
+"""A node's statistics of its ratings, as one flat vector.
 
 items      for each item A packed and L: D x (K(K+1)/2 + K), 104 numbers an item at rank 12
 second     sum E vv' over users, K(K+1)/2

@@ -116,22 +116,32 @@ class BayesianLinearRegression(RegressorMixin, _Regression):
 
     Parameters
     ----------
-    prior_precision : float, (n_features,) or None
-        P, in units of the noise precision (P = 1: as much as one row with x = 1); None is 1e-3 in
-        standardised features. The intercept's prior is vague, around the data's mean.
+    prior_precision : float, array (n_features,) or None
+        P, prior precision of the coefficients in units of the noise precision (P = 1 is as much as one row with x = 1);
+        None is 1e-3 in standardised features. The intercept's prior is vague, around the data's mean.
     noise_prior : GammaPrior or None
-        Of the noise precision; None is Gamma(1e-3, 1e-3) in units of the target's variance.
+        Prior of the noise precision; None is Gamma(1e-3, 1e-3) in units of the target's variance.
     fit_intercept : bool
         Whether the model has an intercept.
     {shared parameters}
 
     Attributes
     ----------
-    coef_, intercept_ : posterior means.
-    coef_covariance_ : posterior covariance of (coefficients, intercept).
-    noise_variance_ : posterior mean; ``noise_precision_`` that of its inverse.
+    coef_ : array (n_features,)
+        Posterior mean of the coefficients.
+    intercept_ : float
+        Posterior mean of the intercept; zero without one.
+    coef_covariance_ : array (n_features + 1, n_features + 1)
+        Posterior covariance of (coefficients, intercept); without the last row and column where there is no intercept.
+    noise_variance_ : float
+        Posterior mean of the noise variance.
+    noise_precision_ : float
+        Posterior mean of the noise precision.
     {shared attributes}
-        Here the bound is the log evidence itself.
+
+    Notes
+    -----
+    The posterior is exact, so ``lower_bound_`` is the log evidence itself.
     """
 
     _kept = ("_target",)
@@ -245,19 +255,24 @@ class BayesianLogisticRegression(ClassifierMixin, _Regression):
 
     Parameters
     ----------
-    prior_precision : float, (n_features,) or None
-        Of the coefficients; None is 1 in standardised features. The intercept's is 1e-2 at the data's mean.
+    prior_precision : float, array (n_features,) or None
+        Prior precision of the coefficients; None is 1 in standardised features. The intercept's is 1e-2 at the data's mean.
     fit_intercept : bool
         Whether the model has an intercept.
-    classes : labels or None
-        None is those of y; needed where other nodes run elsewhere and may have seen others.
+    classes : array of labels or None
+        All labels that any node may have; None is those of y. It must be given where other nodes run in other processes.
     {shared parameters}
 
     Attributes
     ----------
-    classes_ : labels, in sorted order.
-    coef_ (1 or K, n_features), intercept_ (1 or K,) : posterior means.
-    coef_covariance_ : posterior covariances of (coefficients, intercept).
+    classes_ : array (n_classes,)
+        Labels, sorted.
+    coef_ : array (1, n_features), (n_classes, n_features) for more than two classes
+        Posterior mean of the coefficients.
+    intercept_ : array (1,) or (n_classes,)
+        Posterior mean of the intercepts; zero without them.
+    coef_covariance_ : array (1 or n_classes, n_features + 1, n_features + 1)
+        Posterior covariances of (coefficients, intercept); without the last row and column where there is no intercept.
     {shared attributes}
     """
 

@@ -54,36 +54,48 @@ class StructureFromMotion(NetworkEstimator):
     """3-D points with covariances from 2-D tracks, pooled or over a network of cameras.
 
     Each camera keeps its tracks; neighbours exchange statistics of the structure only. The direction of every
-    camera and its place are learned together, so that frames need no common centroid: the centroid of what is seen
+    camera and its offset are learned together, so that frames need no common centroid: the centroid of what is seen
     is another point in every frame. A coordinate that is missing alone (x without y) is used.
 
     Parameters
     ----------
     metric : {"orthographic", "scaled-orthographic"} or None
-        Camera model of the metric upgrade; None leaves the structure affine (right up to a linear map).
+        Camera model of the metric upgrade; None leaves the structure affine (correct up to a linear map).
     {shared parameters}
-
-    One node is one camera. Where one node runs in this process (``engine="mpi"``, for example) ``fit`` is given
-    that camera's tracks only, and what is told of frames is told of its own.
 
     Attributes
     ----------
-    structure_ : (P, 3) posterior mean; metric: in pixels, axes of the first frame's image and depth.
-    structure_cov_ : (P, 3, 3) posterior covariance of each point, and what the metric upgrade leaves uncertain.
-    cameras_ : (F, 2, 4) rows (m, t) of each frame, x = m . s + t; NaN for frames that see nothing.
-    cameras_cov_ : (F, 2, 4, 4).
-    camera_of_frame_ : (F,) node of each frame.
-    metric_ : bool, whether the upgrade succeeded; ``metric_message_`` says why not.
-    reprojection_error_ : float, root mean squared distance in pixels over all seen points.
-    reprojection_errors_ : (F, P) distances, NaN where a point is not seen.
-    noise_ : float, standard deviation of an image coordinate.
-    node_structures_ : list of (P, 3), the structure as each camera has it.
+    structure_ : array (n_points, 3)
+        Posterior mean of the points; after a metric upgrade in pixels, with the axes of the first frame's image and depth.
+    structure_cov_ : array (n_points, 3, 3)
+        Posterior covariance of each point, with what the metric upgrade leaves uncertain.
+    cameras_ : array (n_frames, 2, 4)
+        Posterior mean of the rows (m, t) of each frame, x = m . s + t; NaN for frames that see nothing.
+    cameras_cov_ : array (n_frames, 2, 4, 4)
+        Their posterior covariance.
+    camera_of_frame_ : array (n_frames,)
+        Node of each frame.
+    metric_ : bool
+        Whether the metric upgrade succeeded.
+    metric_message_ : str
+        Why it did not; empty if it did.
+    reprojection_error_ : float
+        Root mean squared distance in pixels over all seen points.
+    reprojection_errors_ : array (n_frames, n_points)
+        Distances in pixels, NaN where a point is not seen.
+    noise_ : float
+        Posterior standard deviation of the noise of an image coordinate.
+    node_structures_ : list of arrays (n_points, 3)
+        Posterior mean of the points at every node.
     {shared attributes}
 
-    The posterior is a MultivariateNormal of the points, (P,) of them; in the bound offsets are flat with density one
-    a pixel.
+    Notes
+    -----
+    One node is one camera. Where one node runs in this process (``engine="mpi"``, for example) ``fit`` takes that camera's
+    tracks only, and attributes by frame are of its own frames.
 
-    The structure is determined up to a reflection in depth, as from any orthographic views.
+    The posterior is a ``MultivariateNormal`` of the points. In the bound offsets t are flat, with density one per pixel. The
+    structure is determined up to a reflection in depth, as from any orthographic views.
 
     Examples
     --------
@@ -130,7 +142,7 @@ class StructureFromMotion(NetworkEstimator):
         """Fit to tracks (frames, 2, points) or 2F x P with NaN where a point is not seen.
 
         One array per camera, or one array whose frames are split evenly and in order over the network, or as
-        ``cameras`` says: the node of each frame.
+        ``cameras`` gives it: the node of each frame.
         """
         if self.metric is not None:
             check_choice("metric", self.metric, ["orthographic", "scaled-orthographic", None])
@@ -162,8 +174,10 @@ class StructureFromMotion(NetworkEstimator):
         return shards, owner
 
     def reconstruct(self, return_std: bool = False) -> Any:
-        """Image coordinates (2F, P) of every point in every frame; with ``return_std`` their predictive
-        standard deviations."""
+        """Image coordinates (2F, P) of every point in every frame.
+
+        ``return_std`` also returns their predictive standard deviations.
+        """
         check_is_fitted(self)
         mean, variance = project(self._belief, self._cameras)
         return (mean, np.sqrt(variance)) if return_std else mean
@@ -274,7 +288,7 @@ class StructureFromMotion(NetworkEstimator):
     ) -> FloatArray | None:
         """Change of coordinates to the image axes and depth of the first frame that camera 0 sees well.
 
-        Only camera 0 knows its frames: it works the axes out and tells the others.
+        Only camera 0 knows its frames: it computes the axes and broadcasts them.
         """
         told = np.zeros(1 + DIMENSIONS**2)
         if collective.engine.owned(collective.network)[0] == 0:

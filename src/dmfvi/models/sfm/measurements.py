@@ -90,7 +90,9 @@ def _given(
     parts: list[Any], cameras: Sequence[int] | None, network: Network
 ) -> tuple[list[FloatArray], IntArray]:
     if cameras is not None:
-        raise ValueError("cameras says whose each frame is: not needed with one array per camera")
+        raise ValueError(
+            "cameras gives the node of each frame: not needed with one array per camera"
+        )
     shards = [as_matrix(part, f"tracks of camera {i}") for i, part in enumerate(parts)]
     check_same_points([shard.shape[1] for shard in shards])
     owner = np.repeat(np.arange(len(shards)), [len(shard) // 2 for shard in shards])

@@ -14,7 +14,7 @@ from dmfvi.linalg import FloatArray
 
 CameraModel = Literal["orthographic", "scaled-orthographic"]
 
-#: a frame with fewer points says too little of its camera
+#: a frame with fewer points has too little information on its camera
 MIN_SEEN = 4
 #: below this part of the largest eigenvalue a direction counts as not determined
 RANK_TOLERANCE = 1e-9
@@ -23,7 +23,7 @@ FLATTEST = 1e-8
 N_UNKNOWNS = 6
 #: sizes along some direction may be uncertain by this part of themselves, no more
 LOOSEST = 0.5
-#: a point this part of the largest depth away from the middle says which way depth goes
+#: a point this part of the largest depth away from the middle decides the sign of depth
 CLEAR_DEPTH = 0.2
 
 

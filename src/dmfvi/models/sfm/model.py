@@ -1,4 +1,4 @@
-"""Bayesian affine structure from motion: points are global, cameras and their places are local.
+"""Bayesian affine structure from motion: points are global, cameras and their offsets are local.
 
     x_np ~ N(m_n . s_p + t_n, 1/tau)    m_n ~ N(0, I)    t_n flat    s_p ~ N(0, diag(alpha)^-1)
     alpha_k, tau ~ Gamma
@@ -118,7 +118,7 @@ class Structure(NamedTuple):
 
 @dataclass(frozen=True)
 class AffineStatistics:
-    """What all rows say of the points, weighted by tau; the flat vector that nodes agree on."""
+    """Statistics of the points from all rows, weighted by tau; the flat vector that nodes agree on."""
 
     rows: FloatArray  # (P, 3, 3)
     linear: FloatArray  # (P, 3)

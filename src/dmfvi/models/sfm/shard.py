@@ -1,4 +1,4 @@
-"""One camera's tracks, and what they say of the structure.
+"""One camera's tracks, and their statistics of the structure.
 
 A row n of an image (one coordinate of one frame) sees point p at x_np = m_n . s_p + t_n + noise, m_n ~ N(0, I),
 t_n flat. Given E[s~ s~'], s~ = (s, 1), the E-step over the points O_n that the row sees is

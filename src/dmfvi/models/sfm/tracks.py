@@ -10,7 +10,7 @@ from dmfvi.linalg import FloatArray
 
 
 class Tracks(NamedTuple):
-    """Tracks (2F, P), where they came from, and the moving object of each point where the file says so."""
+    """Tracks (2F, P), where they came from, and the moving object of each point where the file has it."""
 
     data: FloatArray
     name: str

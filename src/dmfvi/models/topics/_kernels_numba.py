@@ -181,7 +181,7 @@ def _one_document(rows, counts, n, prior, gamma, tolerance, max_steps, weight, w
     """Alternate q(theta) and q(z) of one document: ``gamma`` in place, weight and norm for it; returns its bound.
 
     rows[:, :n] holds exp E[log beta] of its words. Topics that explain nothing are left out of the steps between;
-    a document has converged only if a step with all topics says so.
+    a document has converged only if a step with all topics meets the tolerance.
     """
     few_rows, few_prior, few_gamma, few_weight, index = few
     heap, norm = work[0], work[1]

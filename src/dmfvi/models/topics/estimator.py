@@ -37,33 +37,38 @@ class LatentDirichletAllocation(
     Parameters
     ----------
     n_components : int
-        Topics.
+        Number of topics.
     doc_topic_prior : float or None
-        Dirichlet prior of a document's proportions; None is 1 / n_components.
+        Concentration of the Dirichlet prior of a document's topic proportions; None is 1 / n_components.
     topic_word_prior : float or None
-        Dirichlet prior of a topic's terms; None is 1 / n_components.
+        Concentration of the Dirichlet prior of a topic's terms; None is 1 / n_components.
     learning_method : {"batch", "online"}
-        Batch climbs the bound to ``tol``; online makes ``n_passes`` passes of natural-gradient steps on minibatches.
+        "batch" raises the bound until ``tol`` is met. "online" makes ``n_passes`` passes of natural-gradient steps on
+        minibatches.
     n_passes : int
         Passes over the documents of online learning.
     batch_size : int
         Documents of a minibatch at each node.
-    learning_offset, learning_decay : float
-        Step t of online learning has the size (learning_offset + t)^-learning_decay.
+    learning_offset : float
+        Step t of online learning has the size (learning_offset + t)^-learning_decay; larger values slow the first steps.
+    learning_decay : float
+        Exponent of the step size.
     total_samples : int
-        Documents in all that ``partial_fit`` stands for.
+        Number of documents that the batches of ``partial_fit`` are a sample of.
     mean_change_tol : float
-        Mean change at which a document's proportions count as found within one sweep.
+        Mean change at which a document's proportions have converged within one sweep.
     max_doc_update_iter : int
-        Steps at most for a document within one sweep.
+        Largest number of steps for a document within one sweep.
     n_init : int
-        Starts; the highest agreed bound wins.
+        Number of starts. The one with the highest bound is kept.
     {shared parameters}
 
     Attributes
     ----------
-    components_ (n_components, n_terms) : Dirichlet parameters of the topics, as in scikit-learn.
-    topic_word_ : posterior mean of the topics, rows sum to one.
+    components_ : array (n_components, n_terms)
+        Dirichlet parameters of the topics, as in scikit-learn.
+    topic_word_ : array (n_components, n_terms)
+        Posterior mean of the topics; rows sum to one.
     {shared attributes}
     """
 

@@ -3,9 +3,9 @@
     theta_d ~ Dirichlet(a)   beta_k ~ Dirichlet(b)   z_dn ~ Categorical(theta_d)   w_dn ~ Categorical(beta_z)
 
 Topics beta are global, theta and z local to a document. The statistics of a shard are its expected counts of
-topic and term. A shard remembers its last q(theta), which begins the next local step: so every step raises the
-bound. In early steps, and now and then later, documents are also solved from a flat q(theta) and
-keep the better solution, since memory alone would hold them to topics that have moved on.
+topic and term. A shard keeps its last q(theta), with which the next local step begins: so every step raises the
+bound. In early steps, and in every tenth after, documents are also solved from a flat q(theta) and
+keep the better solution, since topics may have changed since the last step.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dmfvi.inference.model import ConjugateModel, Statistics
 from dmfvi.linalg import FloatArray
 from dmfvi.models.topics.kernels import Counts, DocumentPosteriors, document_posteriors
 
-#: shape of the Gamma draws that begin the topics: 1 give or take a tenth
+#: shape of the Gamma draws that begin the topics: mean 1, deviation 0.1
 START_SHAPE = 100.0
-#: documents are solved anew in the first steps, and in every so-many-th step after
+#: documents are solved from a flat q(theta) too in the first steps, and in every so-many-th step after
 ANEW_FIRST, ANEW_EVERY = 10, 10
 
 
