@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RUN_STAMP := $(VENV)/.installed-run
 BENCH_STAMP := $(VENV)/.installed-bench
 
 .PHONY: install demo test test-slow lint format bench bench-ratings clean
@@ -12,6 +13,12 @@ install: $(STAMP)
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# only what the library itself needs
+$(RUN_STAMP): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
 $(BENCH_STAMP): $(STAMP)
@@ -28,7 +35,7 @@ $(RATING_STAMP): $(STAMP)
 			|| echo "$$peer does not install here"; done
 	@touch $@
 
-demo: $(STAMP)
+demo: $(RUN_STAMP)
 	@$(BIN)/dmfvi demo
 
 # the ip command is for tests in network namespaces; without it they say why they are skipped

@@ -105,6 +105,10 @@ class ConsensusRule(ABC):
         """Refuse a network on which the rule cannot keep its promise."""
         return None
 
+    def for_engine(self, reliable: bool, transport: str) -> ConsensusRule:
+        """The rule where messages may be lost, or where the engine has one way to sum only."""
+        return self
+
     def for_model(self, model: Any, belief: Any) -> ConsensusRule:
         """The rule for a model's statistics at its start; one that works on plain sums needs to know nothing of it."""
         return self

@@ -99,6 +99,10 @@ class ExactSum(ConsensusRule):
         if self.transport == "auto":
             self.transport = min(("flood", "tree"), key=lambda way: cost(way, network).seconds)
 
+    def for_engine(self, reliable: bool, transport: str) -> ConsensusRule:
+        way = self.transport if transport == "auto" else transport
+        return ExactSum(way, resend=self.resend or not reliable)  # type: ignore[arg-type]
+
     def for_model(self, model: Any, belief: Any) -> ConsensusRule:
         if not model.beliefs_alike:
             raise ValueError(

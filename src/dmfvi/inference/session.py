@@ -189,13 +189,13 @@ class Session:
         if chosen == "auto":
             chosen = "all-reduce" if graph.n_nodes == 1 else usual_consensus
         if chosen in consensus.RULES:
-            settings |= {"transport": engine.transport, "resend": not engine.reliable}
             settings = {
                 k: v for k, v in settings.items() if k in consensus.settings_of(str(chosen))
             }
         rule = consensus.make(
             chosen, graph, **({} if isinstance(chosen, ConsensusRule) else settings)
         )
+        rule = rule.for_engine(engine.reliable, engine.transport)
         return cls(graph, rule, engine, Collective(graph, engine, rule), network is None)
 
     @property

@@ -1,0 +1,144 @@
+"""The exactness law on the graphs that real networks have: every node ends with the same bits, and they are pooled's."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from dmfvi import (
+    BayesianGaussianMixture,
+    BayesianLinearRegression,
+    BayesianLogisticRegression,
+    BayesianPCA,
+    Federation,
+    Links,
+    Network,
+    consensus,
+)
+
+GRAPHS = {
+    "lollipop 12, 12": nx.lollipop_graph(12, 12),
+    "barbell 6, 8": nx.barbell_graph(6, 8),
+    "binary tree of 15": nx.balanced_tree(2, 3),
+    "3-regular of 20": nx.random_regular_graph(3, 20, seed=1),
+    "Barabasi-Albert of 50": nx.barabasi_albert_graph(50, 2, seed=1),
+    "grid 6 x 6": nx.convert_node_labels_to_integers(nx.grid_2d_graph(6, 6)),
+    "random geometric of 40": nx.random_geometric_graph(40, 0.3, seed=3),
+    "broom 8, 12": nx.convert_node_labels_to_integers(
+        nx.compose(nx.path_graph(8), nx.star_graph([7, *range(8, 20)]))
+    ),
+}
+RNG = np.random.default_rng(0)
+ROWS = np.sort(RNG.normal(size=(300, 4)), axis=0) @ np.diag([3.0, 2.0, 1.0, 0.5])
+ROWS += RNG.normal(size=(300, 4))
+HOLES = np.where(RNG.random(ROWS.shape) < 0.2, np.nan, ROWS)
+TARGET = ROWS @ [1.0, -1.0, 0.5, 0.0] + RNG.normal(size=300)
+FITS: dict[str, Any] = {
+    "pca": lambda **k: (BayesianPCA(2, random_state=0, **k), (HOLES,)),
+    "linear": lambda **k: (BayesianLinearRegression(**k), (ROWS, TARGET)),
+    "logistic": lambda **k: (BayesianLogisticRegression(**k), (ROWS, (TARGET > 0).astype(int))),
+    "mixture": lambda **k: (BayesianGaussianMixture(2, random_state=0, **k), (HOLES,)),
+}
+
+
+def uneven(data: Any, n_nodes: int) -> list[np.ndarray]:
+    """One row at every node but the last, which has the rest."""
+    return np.split(data, range(1, n_nodes))
+
+
+@cache
+def pooled(name: str) -> Any:
+    model, data = FITS[name]()
+    return model.fit(*data)
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("name", FITS)
+def test_every_node_has_the_pooled_posterior_to_the_bit(name: str, graph: str) -> None:
+    """Shards of one row beside one of nearly all rows, rows sorted; as many sweeps as one machine makes."""
+    network = Network.from_networkx(GRAPHS[graph], graph)
+    model, data = FITS[name](network=network)
+    model.fit(*(uneven(part, network.n_nodes) for part in data))
+    reference = pooled(name)
+    assert model.converged_
+    assert model.n_iter_ == reference.n_iter_
+    assert model.posterior_.distance(reference.posterior_) < 1e-9
+    assert model.lower_bound_ == pytest.approx(reference.lower_bound_, rel=1e-10)
+    bits = {_bits(posterior) for posterior in model.node_posteriors_}
+    assert len(bits) == 1
+
+
+def _bits(posterior: Any) -> bytes:
+    natural = posterior.natural() if callable(posterior.natural) else posterior.pack()
+    return np.asarray(natural).tobytes()
+
+
+@pytest.mark.parametrize("transport", ["flood", "tree", "all-reduce"])
+@pytest.mark.parametrize("graph", ["lollipop 12, 12", "3-regular of 20", "binary tree of 15"])
+def test_the_way_a_sum_travels_does_not_change_a_bit(graph: str, transport: str) -> None:
+    network = Network.from_networkx(GRAPHS[graph], graph)
+    rule = consensus.make("exact-sum", network, transport=transport)
+    bits = []
+    for federation in (Federation(network, rule), Federation(network)):
+        model, data = FITS["mixture"](network=federation)
+        bits.append(_bits(model.fit(*(uneven(d, network.n_nodes) for d in data)).posterior_))
+    assert bits[0] == bits[1]
+
+
+def test_rounds_are_sweeps_times_diameter() -> None:
+    """Nothing can be faster: news needs a round for each hop."""
+    for graph in ("3-regular of 20", "binary tree of 15", "lollipop 12, 12"):
+        network = Network.from_networkx(GRAPHS[graph], graph)
+        rule = consensus.make("exact-sum", network, transport="flood")
+        model, data = FITS["logistic"](network=Federation(network, rule))
+        model.fit(*(uneven(part, network.n_nodes) for part in data))
+        assert model.n_rounds_ == model.n_iter_ * network.diameter
+
+
+#: rounds per sweep of flooding with acknowledgements, in a simulation, at 10, 30 and 50 % loss
+SIMULATED = {
+    Network.ring(5): (2.8, 3.8, 6.2),
+    Network.chain(6): (5.9, 8.2, 11.2),
+    Network.chain(10): (10.4, 13.8, 20.5),
+    Network.star(12): (3.6, 6.1, 10.6),
+}
+
+
+@pytest.mark.parametrize("network", SIMULATED, ids=str)
+@pytest.mark.parametrize(("place", "loss"), enumerate((0.1, 0.3, 0.5)))
+def test_lost_messages_cost_rounds_and_not_a_bit(network: Network, place: int, loss: float) -> None:
+    lossy = Federation(network, links=Links(loss=loss, seed=2))
+    fits = []
+    for where in (lossy, network):
+        model, data = FITS["pca"](network=where)
+        fits.append(model.fit(*data))
+    assert _bits(fits[0].posterior_) == _bits(fits[1].posterior_)
+    assert len({_bits(p) for p in fits[0].node_posteriors_}) == 1
+    assert fits[0].n_rounds_ <= 1.5 * SIMULATED[network][place] * fits[0].n_iter_
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        Links(delay=4, seed=2),
+        Links(pauses={1: [(0, 60)]}),
+        Links(pauses={0: [(5, 30)], 3: [(8, 20)]}),
+        Links(loss={(0, 1): 0.9, (2, 1): 0.9}, seed=4),
+        Links(loss=0.3, delay=3, pauses={2: [(10, 40)]}, seed=5),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("transport", ["flood", "tree"])
+def test_late_messages_and_pauses_cost_rounds_and_not_a_bit(links: Links, transport: str) -> None:
+    network = Network.grid(2, 3)
+    rule = consensus.make("exact-sum", network, transport=transport)
+    fits = []
+    for where in (Federation(network, rule, links=links), network):
+        model, data = FITS["mixture"](network=where)
+        fits.append(model.fit(*data))
+    assert fits[0].converged_
+    assert {_bits(p) for p in fits[0].node_posteriors_} == {_bits(fits[1].posterior_)}
