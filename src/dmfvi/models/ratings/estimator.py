@@ -95,6 +95,7 @@ class RatingFactorization(RatingPredictor):
     (2,)
     """
 
+    _data_form = "ratings"
     _model_type: ClassVar[type[RatingModel]] = RatingModel
     _consensus = StatisticsTracking.name
     _consensus_settings = MappingProxyType({"damping": DAMPING})
