@@ -249,7 +249,7 @@ def test_the_input_is_not_overwritten(
 def test_an_unfinished_fit_ends_with_status_two(
     table: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert fit_small(table[0], tmp_path / "model", monkeypatch, "--max-rounds", "3") == 2
+    assert fit_small(table[0], tmp_path / "model", monkeypatch, "--max-iter", "3") == 2
     assert not dmfvi.load(tmp_path / "model").converged_
 
 
