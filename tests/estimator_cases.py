@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,17 @@ class EstimatorCase:
         return estimator.fit(
             rows, **{name: [part[2][name] for part in parts] for name in parts[0][2]}
         )
+
+
+def write(shard: Any, folder: Path, name: str) -> Path:
+    """A node's file."""
+    if isinstance(shard, np.ndarray):
+        np.save(folder / f"{name}.npy", shard)
+        return folder / f"{name}.npy"
+    users, items = shard.user_ids[shard.users], shard.item_ids[shard.items]
+    lines = [f"{u},{i},{r}" for u, i, r in zip(users, items, shard.ratings, strict=True)]
+    (folder / f"{name}.csv").write_text("\n".join(["user,item,rating", *lines]))
+    return folder / f"{name}.csv"
 
 
 def as_data(shard: Any) -> Data:

@@ -153,6 +153,7 @@ class NetworkEstimator(BaseEstimator):
         reset: bool = True,
         allow_nan: bool = True,
         least: int = 1,
+        stacklevel: int = 4,
     ) -> list[FloatArray]:
         """One float array per node of this process, from one array or a list of arrays."""
         finite: Any = "allow-nan" if allow_nan else True
@@ -171,7 +172,7 @@ class NetworkEstimator(BaseEstimator):
         else:
             shards = [self._validated(unmasked(X), reset, finite, least)]
         if reset and allow_nan:
-            warn_of_empty_samples(shards, stacklevel=4)
+            warn_of_empty_samples(shards, stacklevel)
         if session.pooled:
             return [np.concatenate(shards)]
         if is_shard_list(X) or not session.whole:

@@ -59,16 +59,18 @@ import numpy as np
 from mpi4py import MPI
 sys.path.insert(0, TESTS)
 from dmfvi.deploy.kinds import NETWORK_KINDS
-from estimator_cases import CASES
+from estimator_cases import CASES, write
+from pathlib import Path
 from dmfvi import Federation, BayesianGaussianMixture, Network
-from dmfvi.storage import save
+from dmfvi.cli.mpi import fit_rank
+from dmfvi.cli.network import Topology
 
 rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
 network = Network.chain(size)
 for kind in NETWORK_KINDS:
-    case = CASES[kind]
-    fitted = case.model.fit(case.data[rank], network, "mpi")
-    save(fitted, f"{kind}-{rank}.npz")
+    file = write(CASES[kind].shards[rank], Path(), f"{kind}-{rank}")
+    files = Path(file.name.replace(f"-{rank}.", "-{rank}."))
+    fit_rank(CASES[kind].model, files, Topology.chain, Path(kind, "{rank}"), None, None, 20, False)
 # every process draws a seed of its own: they must agree on one, and on the best of the starts
 rows = CASES["bayesian-gaussian-mixture"].shards[rank]
 free = BayesianGaussianMixture(3, n_init=3, network=Federation(network, engine="mpi")).fit(rows)
@@ -104,7 +106,7 @@ def test_estimators_give_the_local_answer_on_ranks(tmp_path: Path) -> None:
         case = CASES[kind]
         local = case.local(network=network, accelerated=True)
         for rank, q in enumerate(local.node_posteriors_):
-            found = load(tmp_path / f"{kind}-{rank}.npz").posterior_
+            found = load(tmp_path / kind / str(rank)).posterior_
             assert found.distance(q) < 1e-9, kind
     counts = [np.random.default_rng(r).poisson(3.0, size=(20 + r, 3)) for r in range(N_NODES)]
     own = infer(PoissonGamma(3), counts, Network.ring(N_NODES), random_state=0)

@@ -188,7 +188,7 @@ def test_launch_runs_a_cluster_of_another_kind(tmp_path: Path) -> None:
 
 def test_a_fit_that_has_not_converged_is_no_success(tmp_path: Path) -> None:
     case = CASES["bayesian-pca"]
-    model = toml_of(changed(case.model, max_iter=4))
+    model = toml_of(changed(case.model, tol=1e-15, max_iter=1))
     cluster = Processes(tmp_path, Network.chain(N_NODES), case.shards, None, model=model)
     command = [sys.executable, "-m", "dmfvi", "launch", str(tmp_path / "cluster.toml")]
     done = sessions.run([*command, "--insecure"])

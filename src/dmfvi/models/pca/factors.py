@@ -83,7 +83,7 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
 
     def _factor_shards(self, X: Any, session: Session) -> list[FloatArray]:
         """Checked rows of the nodes of this process, for a first fit."""
-        shards = self._row_shards(X, session, least=2)
+        shards = self._row_shards(X, session, least=2, stacklevel=5)
         check_n_components(self.n_components, shards[0].shape[1])
         if session.whole:
             check_observed(shards, getattr(self, "feature_names_in_", None))
