@@ -197,7 +197,6 @@ def test_models_are_listed(
     assert "latent" not in said
     assert run(monkeypatch, "models", "magic") == 1
     capsys.readouterr()
-    monkeypatch.setenv("COLUMNS", "400")
     assert run(monkeypatch, "fit", "--help") == 0
     assert ", ".join(KINDS) in " ".join(capsys.readouterr().out.split())
 

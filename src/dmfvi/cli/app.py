@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi import __version__
-from dmfvi.cli.fit import Header, fit, models
+from dmfvi.cli.fit import FIT_HELP, Header, fit, models
 from dmfvi.cli.node import keys_app, launch, node
 from dmfvi.cli.ratings import app as ratings_app
 from dmfvi.cli.reproduce import reproduce
@@ -30,7 +30,7 @@ app = typer.Typer(
     help="Exact decentralized variational inference: every node ends with the pooled posterior.",
 )
 app.add_typer(ratings_app, name="ratings")
-app.command()(fit)
+app.command(help=FIT_HELP)(fit)
 app.command()(models)
 app.command()(sfm)
 app.command()(reproduce)

@@ -42,7 +42,7 @@ def fit(
             "dmfvi sfm and dmfvi ratings."
         ),
     ],
-    model: Annotated[str, typer.Option(help=f"What to fit: {', '.join(KINDS)}.")] = DEFAULT_KIND,
+    model: Annotated[str, typer.Option(help="Kind of model, see above.")] = DEFAULT_KIND,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -113,6 +113,9 @@ def fit(
         raise typer.Exit(2)
 
 
+FIT_HELP = f"{fit.__doc__}\n\n    Kinds of models: {', '.join(KINDS)}."
+
+
 def models(
     model: Annotated[str | None, typer.Argument(help="One kind; all of them by default.")] = None,
 ) -> None:
@@ -122,15 +125,15 @@ def models(
     for kind, estimator in KINDS.items():
         if model not in (None, kind):
             continue
-        where = "" if kind in NETWORK_KINDS else ", on one machine only"
+        where = "" if kind in NETWORK_KINDS else ", one machine"
         shown = RichTable(title=f"{kind}: {estimator._data_form}{where}", title_justify="left")
         for name in ("setting", "type", "default"):
             shown.add_column(name)
         for name, needed in columns_of(estimator).items():
             shown.add_row(name, "name or number of a column", "" if needed else "left out")
         for name, each in settings_of(estimator).items():
-            default = NOTHING if each.default is None else str(each.default)
-            shown.add_row(name, escape(each.words), default)
+            default = NOTHING if each.default is None else each.default
+            shown.add_row(name, escape(each.words), str(default).lower())
         console.print(shown)
 
 
