@@ -136,7 +136,7 @@ def test_errors_say_what_is_allowed(kind: str, given: dict[str, Any], message: s
 
 def takes_any_numbers(kind: str) -> bool:
     """Rows of a table, and not only of whole numbers as counts and symbols are."""
-    if KINDS[kind]._data_form not in ("rows", "sequences"):
+    if kind not in CASES or KINDS[kind]._data_form not in ("rows", "sequences"):
         return False
     rows, _, _ = CASES[kind].model.arguments(CASES[kind].pooled)
     seen = rows[np.isfinite(rows)]
