@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dmfvi.deploy.config import NodeConfig
-from dmfvi.deploy.kinds import ModelSettings, PcaModel
+from dmfvi.deploy.kinds import ModelSettings
 from dmfvi.deploy.program import NodeProgram
 from dmfvi.engines.net.clock import SimulatedClock
 from dmfvi.engines.net.endpoint import Timing
@@ -21,6 +19,7 @@ from dmfvi.engines.net.faults import Faults, FaultyTransport
 from dmfvi.engines.net.inproc import Hub, HubClosed, InProcessTransport
 from dmfvi.network import Network
 from dmfvi.storage import load
+from estimator_cases import as_data
 
 
 class Killed(BaseException):
@@ -34,7 +33,7 @@ class Cluster:
         self,
         folder: Path,
         network: Network,
-        shards: list[np.ndarray],
+        shards: list[Any],
         *,
         faults: Faults | None = None,
         timing: Timing | None = None,
@@ -45,7 +44,7 @@ class Cluster:
         self.folder, self.network, self.shards = folder, network, shards
         self.faults = faults or Faults()
         self.timing = timing or Timing(patience=0.05, silence=30.0, settle=0.3, linger=30.0)
-        self.model = model or PcaModel(components=2)
+        self.model = model or ModelSettings.of(n_components=2)
         self.every, self.compression = every, compression
         self.wait_seconds = 60.0
         self.clock = SimulatedClock()
@@ -80,7 +79,8 @@ class Cluster:
             wait_seconds=self.wait_seconds,
             compression=self.compression,
         )
-        program = NodeProgram(config, self.transports[node], self.shards[node], clock=self.clock)
+        data = as_data(self.shards[node])
+        program = NodeProgram(config, self.transports[node], data, clock=self.clock)
         self.programs[node] = program
         watch = program._watch
         original_fit = program.fit

@@ -10,7 +10,11 @@ import pytest
 import dmfvi
 from dmfvi.cli import main
 from dmfvi.datasets import make_cube, make_low_rank, mask_at_random
-from dmfvi.readers import read_table
+from dmfvi.deploy.kinds import KINDS, NETWORK_KINDS
+from dmfvi.network import Network
+from dmfvi.readers import Table, read_table
+from dmfvi.storage import details
+from estimator_cases import CASES, toml_of, write
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -99,6 +103,102 @@ def test_what_is_imputed_has_the_columns_of_the_file(
     spread = read_table(filled.with_suffix(".std.csv"))
     assert spread.columns == result.columns
     np.testing.assert_array_equal(spread.data > 0, ~seen)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_is_fitted(
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    case, out = CASES[kind], tmp_path / "model"
+    whole = case.pooled
+    file = write(whole.data if isinstance(whole, Table) else whole, tmp_path, "data")
+    columns = [f"--{name}={number}" for name, number in case.model.columns.items()]
+    settings = dict(line.split(" = ") for line in toml_of(case.model).splitlines()[1:])
+    given = [
+        f"--set={k}={v.strip(chr(34))}" for k, v in settings.items() if k in case.model.settings
+    ]
+    nodes = ["--nodes", "3"] if kind in NETWORK_KINDS else []
+    words = ["fit", str(file), "--model", kind, *columns, *given, *nodes]
+    assert run(monkeypatch, *words, "--out", str(out)) == 0
+    said = capsys.readouterr().out
+    for word in ("network", "converged", "saved", "ring of 3" if nodes else "pooled"):
+        assert word in said
+    assert ("lower bound" in said) == (kind in NETWORK_KINDS)
+    network = Network.ring(3) if nodes else None
+    fitted = dmfvi.load(out)
+    assert type(fitted) is KINDS[kind]
+    local = case.model.fit(whole, network)
+    assert fitted.posterior_.distance(local.posterior_) < 1e-12
+    assert details(out)["kind"] == kind
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model", "magic"], "kind must be one of ['bayesian-gaussian-mixture',"),
+        (["--model", "svd-factorization", "--nodes", "2"], "must be 1, it runs on one machine"),
+        (["--model", "structure-from-motion", "--components", "3"], "has no ['n_components']"),
+        (["--model", "bayesian-linear-regression"], "needs target, the name or number"),
+        (["--model", "bayesian-linear-regression", "--target", "z"], "none of the columns ['a'"),
+        (["--target", "a"], "bayesian-pca has no ['target']"),
+        (["--set", "noise=loud"], 'must be "shared" or "per_node", received \'loud\''),
+        (["--set", "noise"], "is no name=value"),
+        (["--components", "2", "--set", "n_components=3"], "is given twice"),
+        (["--nodes", "0"], "must be at least 1, received 0"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(
+    words: list[str],
+    message: str,
+    table: tuple[Path, np.ndarray, np.ndarray],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "model"
+    assert run(monkeypatch, "fit", str(table[0]), *words, "--out", str(out)) == 1
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not out.exists()
+
+
+def test_short_forms_are_settings(
+    table: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = ["--components=3", "--covariance=diag", "--tol=1e-4", "--seed=2", "--max-iter=900"]
+    assert fit_small(table[0], tmp_path / "model", monkeypatch, *short) == 0
+    found = dmfvi.load(tmp_path / "model").get_params()
+    assert (found["n_components"], found["covariance_type"], found["tol"]) == (3, "diag", 1e-4)
+    assert (found["random_state"], found["max_iter"]) == (2, 900)
+
+
+def test_columns_are_chosen_by_name(
+    table: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = tmp_path / "full.csv"
+    np.savetxt(full, table[2], delimiter=",", header="a,b,c,d,e,f", comments="")
+    words = ["--model", "bayesian-linear-regression", "--target", "c"]
+    assert fit_small(full, tmp_path / "model", monkeypatch, *words) == 0
+    assert dmfvi.load(tmp_path / "model").feature_names_in_.tolist() == list("abdef")
+    assert details(tmp_path / "model")["target"] == "c"
+
+
+def test_models_are_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "models") == 0
+    said = capsys.readouterr().out
+    assert all(kind in said for kind in KINDS)
+    assert run(monkeypatch, "models", "gaussian-hmm") == 0
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("sequence", "covariance_type", '"diag"', "random_state"))
+    assert "latent" not in said
+    assert run(monkeypatch, "models", "magic") == 1
+    capsys.readouterr()
+    assert run(monkeypatch, "fit", "--help") == 0
+    assert ", ".join(KINDS) in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv"])

@@ -6,7 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Sequence
 from textwrap import indent
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -87,6 +87,8 @@ class NetworkEstimator(BaseEstimator):
         "n_start_bytes_",
         "converged_",
     )
+    #: what a file of its data holds; the rows of "sequences" are in order of time, those of "rows" in any
+    _data_form: ClassVar[Literal["rows", "sequences", "tracks", "ratings"]] = "rows"
     #: what consensus="auto" means for this estimator
     _consensus: ClassVar[str] = "exact-sum"
 
@@ -130,6 +132,14 @@ class NetworkEstimator(BaseEstimator):
 
     # -- for subclasses -----------------------------------------------------------------------
 
+    @staticmethod
+    def _from_columns() -> dict[str, Any]:
+        """What ``fit`` takes beside rows, from columns of a table that are no features.
+
+        The parameters name these columns, for files and the command line; one with a default may be left out.
+        """
+        return {}
+
     @abstractmethod
     def _take(self, node: int) -> None:
         """Set the fitted attributes that depend on whose posterior it is."""
@@ -143,6 +153,7 @@ class NetworkEstimator(BaseEstimator):
         if self.tol is not None:
             check_positive("tol", self.tol)
         check_whole("max_iter", self.max_iter, 1)
+        check_whole("n_init", getattr(self, "n_init", 1), 1)
         return Session.open(self.network, self._usual_consensus())
 
     def _usual_consensus(self) -> str:

@@ -11,21 +11,17 @@ import pytest
 from bus import Killed
 from dmfvi import Network
 from dmfvi.deploy.config import read_config
-from dmfvi.deploy.kinds import KINDS
+from dmfvi.deploy.kinds import NETWORK_KINDS
 from dmfvi.engines.net.endpoint import Timing
 from dmfvi.engines.net.faults import Faults
 from dmfvi.readers.tables import Table
 from dmfvi.storage import details, load, save
-from node_cases import CASES, N_NODES, apart
+from estimator_cases import CASES, N_NODES, as_data, changed, toml_of
 
 CHAIN = Network.chain(N_NODES)
 
 
-def test_every_kind_has_a_case() -> None:
-    assert set(CASES) == set(KINDS)
-
-
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(NETWORK_KINDS))
 def test_without_faults_it_is_the_local_engines_answer(
     make_cluster, tmp_path: Path, kind: str
 ) -> None:
@@ -41,15 +37,15 @@ def test_without_faults_it_is_the_local_engines_answer(
         about = details(tmp_path / f"node-{node}")
         assert about["kind"] == kind
         assert about["members"] == list(range(N_NODES))
-        assert apart(saved.posterior_, local.node_posteriors_[node]) < 1e-9
+        assert saved.posterior_.distance(local.node_posteriors_[node]) < 1e-6
 
 
-@pytest.mark.parametrize("kind", ["gaussian-mixture", "logistic-regression"])
+@pytest.mark.parametrize("kind", ["bayesian-gaussian-mixture", "bayesian-logistic-regression"])
 def test_a_killed_node_of_another_kind_comes_back(make_cluster, tmp_path: Path, kind: str) -> None:
     case = CASES[kind]
     faults = Faults(loss=0.1)
-    if kind == "gaussian-mixture":  # its start takes many sums: with lost messages, a minute
-        case, faults = replace(case, model=replace(case.model, starts=1)), Faults()
+    if "n_init" in case.model.settings:  # its start takes many sums: with lost messages, a minute
+        case, faults = replace(case, model=changed(case.model, n_init=1)), Faults()
     quick = Timing(patience=0.02, silence=30.0, settle=0.3, linger=30.0)
     cluster = make_cluster(
         tmp_path, CHAIN, case.shards, timing=quick, model=case.model, faults=faults
@@ -67,70 +63,102 @@ def test_a_killed_node_of_another_kind_comes_back(make_cluster, tmp_path: Path, 
     cluster.wait()
     pooled = case.local(tol=1e-10)
     for node in range(N_NODES):
-        assert apart(cluster.saved(node).posterior_, pooled.posterior_) < 1e-6
+        assert cluster.saved(node).posterior_.distance(pooled.posterior_) < 1e-6
 
 
 def test_a_saved_model_knows_the_columns_that_it_was_fitted_to(tmp_path: Path) -> None:
-    case = CASES["logistic-regression"]
+    case = CASES["bayesian-logistic-regression"]
     table = Table(np.concatenate(case.shards), ["a", "y", "b", "c"])
-    model = case.model.fit(table, Network.complete(1), "local")
-    file = save(model, tmp_path / "model.npz", case.model.details())
-    assert details(file) == {"target": 2, "classes": [0.0, 1.0]}
+    model = changed(case.model, target="y")
+    fitted = model.fit(table)
+    file = save(fitted, tmp_path / "model.npz", model.details(table))
+    assert details(file) == {"kind": model.kind, "target": "y", "columns": ["a", "y", "b", "c"]}
     assert load(file).feature_names_in_.tolist() == ["a", "b", "c"]
+    by_number = case.model.fit(table)
+    np.testing.assert_array_equal(by_number.coef_, fitted.coef_)
 
 
 HEAD = '[node]\nid = 0\nlisten = "127.0.0.1:7000"\ndata = "a.npy"\n[model]\n'
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(NETWORK_KINDS))
 def test_settings_of_a_file(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "node.toml"
-    file.write_text(f'{HEAD}kind = "{kind}"\n{CASES[kind].toml}')
+    file.write_text(f"{HEAD}{toml_of(CASES[kind].model)}")
     assert read_config(file, insecure=True).model == CASES[kind].model
     file.write_text(f'{HEAD}kind = "{kind}"\nspeed = 3')
-    with pytest.raises(ValueError, match=f"node.toml.*{kind} has unknown .'speed'."):
+    with pytest.raises(ValueError, match=f"node.toml.*{kind} has no .'speed'., known are"):
         read_config(file, insecure=True)
-    file.write_text(f'{HEAD}kind = "{kind}"\ntol = "x"')
-    with pytest.raises(ValueError, match=r"node.toml: tol in .*must be int or float"):
+    columns = "".join(f"{name} = {number}\n" for name, number in CASES[kind].model.columns.items())
+    file.write_text(f'{HEAD}kind = "{kind}"\n{columns}tol = "x"')
+    with pytest.raises(ValueError, match=r"node.toml, \[model\]: tol of .*must be a number.*'x'"):
         read_config(file, insecure=True)
 
 
-def test_an_unknown_kind_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["magic", "gaussian-mixture", "svd-factorization"])
+def test_an_unknown_kind_is_named(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "node.toml"
-    file.write_text(f'{HEAD}kind = "magic"')
-    with pytest.raises(ValueError, match=r"node.toml: kind in \[model\] must be one of .*magic"):
+    file.write_text(f'{HEAD}kind = "{kind}"')
+    with pytest.raises(ValueError, match=rf"node.toml: kind in \[model\] must be one of .*{kind}"):
         read_config(file, insecure=True)
 
 
 def test_kinds_and_settings_tell_nodes_apart() -> None:
-    marks = {case.model.fingerprint(4) for case in CASES.values()}
-    assert len(marks) == len(CASES)
-    one = CASES["linear-regression"].model
-    assert one.fingerprint(4) != type(one)(target=3).fingerprint(4)
-    assert one.fingerprint(4) == type(one)(target=2, max_iter=7).fingerprint(4)
+    table = Table(np.ones((3, 4)), None)
+    cases = [CASES[kind] for kind in NETWORK_KINDS]
+    assert len({case.model.fingerprint(table) for case in cases}) == len(cases)
+    one = CASES["bayesian-linear-regression"].model
+    assert one.fingerprint(table) != changed(one, target=3).fingerprint(table)
+    assert one.fingerprint(table) != changed(one, random_state=1).fingerprint(table)
+    assert one.fingerprint(table) != one.fingerprint(Table(np.ones((3, 5)), None))
+    assert one.fingerprint(table) != one.fingerprint(Table(np.ones((3, 4)), list("abcd")))
+    assert one.fingerprint(table) == changed(one, max_iter=7).fingerprint(table)
+    sweeps = CASES[
+        "rating-factorization"
+    ].model  # without tol, max_iter is how many sweeps are made
+    assert sweeps.fingerprint(table) != changed(sweeps, max_iter=7).fingerprint(table)
 
 
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("linear-regression", {"target": ""}, "needs target"),
-        ("linear-regression", {"target": "price"}, "have no names"),
-        ("linear-regression", {"target": 9}, "not in 1..4"),
-        ("logistic-regression", {"classes": (0.0, 2.0)}, "labels .1.0. that are not in classes"),
-        ("logistic-regression", {"classes": (1.0,)}, "two labels or more"),
+        ("bayesian-linear-regression", {"target": 1.5}, "name or number of a column"),
+        ("bayesian-linear-regression", {"target": "price"}, "have no names"),
+        ("bayesian-linear-regression", {"target": 9}, "not in 1..4"),
+        ("bayesian-logistic-regression", {"classes": [0, 2]}, "labels .1.0. that are not in"),
+        ("bayesian-logistic-regression", {"classes": "none"}, "classes are needed"),
+        ("categorical-hmm", {"n_features": "none"}, "n_features is needed"),
         ("gaussian-hmm", {"sequence": 7}, "not in 1..3"),
-        ("gaussian-mixture", {"components": 0}, "components must be"),
-        ("bayesian-pca", {"components": 9}, "larger than n_features"),
+        ("gaussian-hmm", {"n_init": 0}, "n_init must be"),
+        ("bayesian-gaussian-mixture", {"n_components": 0}, "n_components must be"),
+        ("bayesian-pca", {"n_components": 9}, "larger than n_features"),
+        ("bayesian-pca", {"max_iter": 0}, "max_iter must be"),
+        ("bayesian-pca", {"random_state": -1}, "Seed must be"),
+        ("rating-factorization", {"rating_scale": [2, 3]}, "outside the scale"),
     ],
 )
-def test_settings_that_do_not_fit_the_rows_are_refused(kind, changes, message: str) -> None:
+def test_settings_that_do_not_fit_the_data_are_refused(kind, changes, message: str) -> None:
     case = CASES[kind]
     with pytest.raises(ValueError, match=message):
-        replace(case.model, **changes).check(Table(case.shards[0], None))
+        changed(case.model, **changes).check(case.data[0])
+
+
+@pytest.mark.parametrize("kind", ["bayesian-linear-regression", "latent-dirichlet-allocation"])
+def test_a_cell_that_is_needed_is_named(kind: str) -> None:
+    rows = CASES[kind].shards[0].copy()
+    rows[4, 2] = np.nan
+    with pytest.raises(ValueError, match=f"sample 5 has no value in column 3: a {kind} needs"):
+        CASES[kind].model.check(as_data(rows))
+
+
+@pytest.mark.parametrize("kind", sorted(NETWORK_KINDS))
+def test_what_works_is_not_refused(kind: str) -> None:
+    for part in CASES[kind].data:
+        CASES[kind].model.check(part)
 
 
 def test_a_node_leaves_a_model_that_predicts(make_cluster, tmp_path: Path) -> None:
-    case = CASES["gaussian-mixture"]
+    case = CASES["bayesian-gaussian-mixture"]
     timing = Timing(patience=20.0, settle=0.3)
     cluster = make_cluster(tmp_path, CHAIN, case.shards, timing=timing, model=case.model)
     cluster.start_all()

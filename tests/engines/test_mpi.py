@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from dmfvi import BayesianPCA, Federation, Network, infer
+from dmfvi.deploy.kinds import NETWORK_KINDS
 from dmfvi.models.poisson_gamma import PoissonGamma
 from dmfvi.storage import load
 from dmfvi.storage.journal import load_checkpoint, save_checkpoint
+from estimator_cases import CASES, N_NODES
 from helpers import low_rank_shards
 from mpi_runs import LATE_KILLER, run
-from node_cases import CASES, KINDS_ON_RANKS, N_NODES, apart
 
 SHARDS = low_rank_shards([14, 20, 17, 23], n_features=6, n_components=2, missing=0.1)
 
@@ -57,18 +58,21 @@ import sys
 import numpy as np
 from mpi4py import MPI
 sys.path.insert(0, TESTS)
-from node_cases import CASES, KINDS_ON_RANKS
+from dmfvi.deploy.kinds import NETWORK_KINDS
+from estimator_cases import CASES, write
+from pathlib import Path
 from dmfvi import Federation, BayesianGaussianMixture, Network
-from dmfvi.readers.tables import Table
+from dmfvi.cli.mpi import fit_rank
+from dmfvi.cli.network import Topology
 
 rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
 network = Network.chain(size)
-for kind in KINDS_ON_RANKS:
-    case = CASES[kind]
-    fitted = case.model.fit(Table(case.shards[rank], None), network, "mpi")
-    np.save(f"{kind}-{rank}.npy", fitted.posterior_.pack())
+for kind in NETWORK_KINDS:
+    file = write(CASES[kind].shards[rank], Path(), f"{kind}-{rank}")
+    files = Path(file.name.replace(f"-{rank}.", "-{rank}."))
+    fit_rank(CASES[kind].model, files, Topology.chain, Path(kind, "{rank}"), None, None, 20, False)
 # every process draws a seed of its own: they must agree on one, and on the best of the starts
-rows = CASES["gaussian-mixture"].shards[rank]
+rows = CASES["bayesian-gaussian-mixture"].shards[rank]
 free = BayesianGaussianMixture(3, n_init=3, network=Federation(network, engine="mpi")).fit(rows)
 np.save(f"free-{rank}.npy", free.posterior_.pack())
 """
@@ -98,12 +102,12 @@ def test_estimators_give_the_local_answer_on_ranks(tmp_path: Path) -> None:
     done = run(tmp_path, N_NODES, "estimators.py")
     assert done.returncode == 0, done.stderr
     network = Network.chain(N_NODES)
-    for kind in KINDS_ON_RANKS:
+    for kind in NETWORK_KINDS:
         case = CASES[kind]
         local = case.local(network=network, accelerated=True)
         for rank, q in enumerate(local.node_posteriors_):
-            found = q.unpack(np.load(tmp_path / f"{kind}-{rank}.npy"))
-            assert apart(found, q) < 1e-9
+            found = load(tmp_path / kind / str(rank)).posterior_
+            assert found.distance(q) < 1e-9, kind
     counts = [np.random.default_rng(r).poisson(3.0, size=(20 + r, 3)) for r in range(N_NODES)]
     own = infer(PoissonGamma(3), counts, Network.ring(N_NODES), random_state=0)
     for rank, q in enumerate(own.posteriors):
@@ -117,11 +121,11 @@ def test_estimators_give_the_local_answer_on_ranks(tmp_path: Path) -> None:
 def test_the_shell_checkpoints_and_resumes(parts: Path) -> None:
     fit = ["-m", "dmfvi", "fit", "part-{rank}.npy", "--engine", "mpi", "--components", "2"]
     keep = ["--checkpoint", "kept", "--every", "4", "--resume"]
-    stopped = run(parts, 2, *fit, *keep, "--max-rounds", "5", "--out", "stopped")
+    stopped = run(parts, 2, *fit, *keep, "--max-iter", "5", "--out", "stopped")
     assert "NOT converged" in stopped.stdout
     assert stopped.returncode == 2
     assert "no checkpoint in kept: the fit begins anew" in stopped.stderr
-    again = run(parts, 2, *fit, *keep, "--max-rounds", "5", "--out", "stopped")
+    again = run(parts, 2, *fit, *keep, "--max-iter", "5", "--out", "stopped")
     assert "NOT converged" in again.stdout, again.stderr
     further = run(parts, 2, *fit, *keep, "--out", "further")
     assert further.returncode == 0, further.stderr
@@ -175,11 +179,12 @@ def test_files_of_ranks_are_matched_by_their_columns(parts: Path) -> None:
 
 
 def test_a_file_that_every_rank_would_read_whole_is_refused(tmp_path: Path) -> None:
-    from dmfvi.cli.mpi import _rows
+    from dmfvi.cli.mpi import _own
+    from dmfvi.deploy.kinds import ModelSettings
 
     (tmp_path / "all.csv").write_text("1,2\n3,4\n")
     with pytest.raises(ValueError, match=r"write {rank} where its number goes"):
-        _rows(tmp_path / "all.csv", 0, 2, None)
+        _own(ModelSettings.of(), tmp_path / "all.csv", 0, 2, None)
 
 
 def test_checkpoints_refuse_what_is_torn_or_foreign(tmp_path: Path) -> None:

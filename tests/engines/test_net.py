@@ -32,8 +32,8 @@ from dmfvi.engines.net.keys import init_authority, issue
 from dmfvi.engines.net.membership import Entry, View
 from dmfvi.engines.net.zenoh import Identity, ZenohTransport, check_loopback
 from dmfvi.storage import details
+from estimator_cases import CASES, N_NODES, changed, toml_of
 from frame_mutations import mutated
-from node_cases import CASES, N_NODES, apart
 from processes import Processes, free_ports, running
 
 
@@ -146,7 +146,7 @@ def test_plain_text_stays_on_this_machine(address: str) -> None:
     check_loopback("[::1]:7000")
 
 
-@pytest.mark.parametrize("kind", ["bayesian-pca", "gaussian-mixture"])
+@pytest.mark.parametrize("kind", ["bayesian-pca", "bayesian-gaussian-mixture"])
 def test_nodes_with_certificates_give_the_local_answer(
     tmp_path: Path, authority: Path, kind: str
 ) -> None:
@@ -156,7 +156,7 @@ def test_nodes_with_certificates_give_the_local_answer(
         network,
         case.shards,
         authority,
-        model=f'kind = "{kind}"\n{case.toml}',
+        model=toml_of(case.model),
         timing="patience = 300.0\nsettle = 1.0",
     )
     with running(cluster):
@@ -165,30 +165,30 @@ def test_nodes_with_certificates_give_the_local_answer(
     for node in range(N_NODES):
         saved = cluster.saved(node)
         assert details(cluster.folder / f"node-{node}")["kind"] == kind
-        assert apart(saved.posterior_, local.node_posteriors_[node]) < 1e-9
+        assert saved.posterior_.distance(local.node_posteriors_[node]) < 1e-9
         assert not list((tmp_path / f"node-{node}" / "checkpoint").iterdir())
 
 
 def test_launch_runs_a_cluster_of_another_kind(tmp_path: Path) -> None:
-    case = CASES["logistic-regression"]
+    case = CASES["bayesian-logistic-regression"]
     cluster = Processes(
         tmp_path,
         Network.chain(N_NODES),
         case.shards,
         None,
-        model=f'kind = "logistic-regression"\n{case.toml}',
+        model=toml_of(case.model),
     )
     command = [sys.executable, "-m", "dmfvi", "launch", str(tmp_path / "cluster.toml")]
     done = sessions.run([*command, "--insecure"])
     assert done.returncode == 0, done.stderr
     pooled = case.local(tol=1e-10)
     for node in range(N_NODES):
-        assert apart(cluster.saved(node).posterior_, pooled.posterior_) < 1e-6
+        assert cluster.saved(node).posterior_.distance(pooled.posterior_) < 1e-6
 
 
 def test_a_fit_that_has_not_converged_is_no_success(tmp_path: Path) -> None:
     case = CASES["bayesian-pca"]
-    model = f'kind = "bayesian-pca"\n{case.toml}\nmax_iter = 4'
+    model = toml_of(changed(case.model, tol=1e-15, max_iter=1))
     cluster = Processes(tmp_path, Network.chain(N_NODES), case.shards, None, model=model)
     command = [sys.executable, "-m", "dmfvi", "launch", str(tmp_path / "cluster.toml")]
     done = sessions.run([*command, "--insecure"])

@@ -1,10 +1,9 @@
-"""The command line: dmfvi demo, fit, impute, sfm, reproduce, node, launch, keys."""
+"""The command line: dmfvi demo, fit, models, impute, sfm, ratings, reproduce, node, launch, keys."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,16 +14,15 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi import __version__
-from dmfvi.cli.network import Topology, make_network
+from dmfvi.cli.fit import FIT_HELP, Header, fit, models
 from dmfvi.cli.node import keys_app, launch, node
 from dmfvi.cli.ratings import app as ratings_app
 from dmfvi.cli.reproduce import reproduce
 from dmfvi.cli.sfm import sfm
 from dmfvi.models.pca.estimator import BayesianPCA
-from dmfvi.readers.tables import Table, read_table
-from dmfvi.storage import FILE_NAME, load, save
+from dmfvi.readers.tables import Table, check_cells, read_table
+from dmfvi.storage import load
 from dmfvi.storage.files import replacing, replacing_table
-from dmfvi.validation import name_features
 
 app = typer.Typer(
     add_completion=False,
@@ -32,6 +30,8 @@ app = typer.Typer(
     help="Exact decentralized variational inference: every node ends with the pooled posterior.",
 )
 app.add_typer(ratings_app, name="ratings")
+app.command(help=FIT_HELP)(fit)
+app.command()(models)
 app.command()(sfm)
 app.command()(reproduce)
 app.command()(node)
@@ -53,20 +53,6 @@ def common(
     ] = False,
 ) -> None:
     """Exact decentralized variational inference: every node ends with the pooled posterior."""
-
-
-class Covariance(StrEnum):
-    """Of each row of W."""
-
-    full = "full"
-    diag = "diag"
-
-
-class Where(StrEnum):
-    """Engines that the shell can start."""
-
-    local = "local"
-    mpi = "mpi"
 
 
 @app.command()
@@ -112,86 +98,6 @@ def demo(
     console.print(summary)
 
 
-Header = Annotated[
-    bool | None,
-    typer.Option("--header/--no-header", help="Whether a .csv begins with names; default: look."),
-]
-
-
-@app.command()
-def fit(
-    data: Annotated[
-        Path, typer.Argument(help=".npy, .npz or .csv; missing: an empty cell, NA, NaN, null or ?.")
-    ],
-    components: Annotated[int, typer.Option(help="Latent dimensions.")] = 2,
-    nodes: Annotated[
-        int | None, typer.Option(help="Nodes the rows are split over, 5 by default; 1 is pooled.")
-    ] = None,
-    topology: Annotated[Topology, typer.Option(help="Who talks to whom.")] = Topology.ring,
-    out: Annotated[Path, typer.Option(help="Directory of the model.")] = Path("dmfvi-model"),
-    covariance: Annotated[Covariance, typer.Option(help="Of each row of W.")] = Covariance.full,
-    tol: Annotated[float, typer.Option(help="Relative accuracy of the posterior.")] = 1e-6,
-    max_iter: Annotated[int, typer.Option(help="Sweeps over the data at most.")] = 5000,
-    seed: Annotated[int, typer.Option(help="Seed of the start.")] = 0,
-    header: Header = None,
-    engine: Annotated[
-        Where, typer.Option(help="local, or mpi: one node a rank, {rank} in DATA is its number.")
-    ] = Where.local,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="mpi: folder of checkpoints, one a rank.")
-    ] = None,
-    every: Annotated[int, typer.Option(help="mpi: rounds between checkpoints.")] = 20,
-    resume: Annotated[bool, typer.Option(help="mpi: go on from the checkpoints.")] = False,
-) -> None:
-    """Fit Bayesian PCA to a table, split evenly over the nodes of a network.
-
-    Ends with status 2 when the nodes have not converged; the model is saved all the same.
-    """
-    if engine is Where.mpi:
-        from dmfvi.cli.mpi import fit_rank
-
-        settings = {"tol": tol, "max_iter": max_iter, "covariance_type": covariance.value}
-        converged = fit_rank(
-            data,
-            components,
-            topology,
-            out,
-            settings,
-            seed,
-            header,
-            checkpoint,
-            every,
-            resume,
-            nodes,
-        )
-        if not converged:
-            raise typer.Exit(2)
-        return
-    if checkpoint is not None or resume:
-        raise ValueError("--checkpoint and --resume are for --engine mpi")
-    nodes = 5 if nodes is None else nodes
-    if nodes < 1:
-        raise ValueError(f"--nodes must be at least 1, received {nodes}")
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file: give a directory")
-    table = read_table(data, header)
-    _check_cells(table, data)
-    model = BayesianPCA(
-        components,
-        network=make_network(topology, nodes) if nodes > 1 else None,
-        covariance_type=covariance.value,
-        tol=tol,
-        max_iter=max_iter,
-        random_state=seed,
-        verbose=1,
-    ).fit(table.data)
-    name_features(model, table.columns)
-    path = save(model, out / FILE_NAME)
-    console.print(_summary(model, table, path))
-    if not model.converged_:
-        raise typer.Exit(2)
-
-
 @app.command()
 def impute(
     data: Annotated[Path, typer.Argument(help="Table with missing entries.")],
@@ -208,7 +114,7 @@ def impute(
         print(f"warning: the model in {model} had not converged", file=sys.stderr)
     given = read_table(data, header)
     table = _in_order(given, fitted, data)
-    _check_cells(table, data, allow_empty=True)
+    check_cells(table, data, allow_empty=True)
     target = out if out is not None else data.with_name(f"{data.stem}.imputed.csv")
     if target.suffix not in (".csv", ".npy") or target.is_dir():
         raise ValueError(f"--out {target} must be a .csv or .npy file")
@@ -230,50 +136,6 @@ def impute(
 def version() -> None:
     """Print the version."""
     console.print(__version__)
-
-
-def _summary(model: BayesianPCA, table: Table, path: Path) -> RichTable:
-    summary = RichTable(title="Bayesian PCA", show_header=False)
-    missing = float(np.isnan(table.data).mean())
-    noise = model.noise_precision_**-0.5
-    rows = [
-        (
-            "samples x features",
-            f"{table.data.shape[0]} x {table.data.shape[1]}, {missing:.1%} missing",
-        ),
-        ("network", "pooled" if model.network is None else model.network.name),
-        ("rounds", f"{model.n_rounds_} (+ {model.n_start_rounds_} for the start)"),
-        ("converged", "yes" if model.converged_ else "NO: raise --max-iter"),
-        (
-            "change, disagreement",
-            f"{model.history_['change'][-1]:.1e}, {model.history_['disagreement'][-1]:.1e}",
-        ),
-        ("lower bound", f"{model.lower_bound_:.6g}"),
-        ("noise deviation", f"{noise:.4g}"),
-        ("component deviations", " ".join(f"{v:.3g}" for v in np.sqrt(model.explained_variance_))),
-        ("saved", escape(str(path))),
-    ]
-    for name, value in rows:
-        summary.add_row(name, value)
-    return summary
-
-
-def _check_cells(table: Table, file: Path, allow_empty: bool = False) -> None:
-    """Refuse infinities and columns without any value, by name."""
-
-    def name(column: int) -> str:
-        return repr(table.columns[column]) if table.columns else str(column + 1)
-
-    infinite = np.argwhere(np.isinf(table.data))
-    if len(infinite):
-        row, column = infinite[0]
-        raise ValueError(
-            f"{file}, sample {row + 1}, column {name(column)} is infinite: leave unknown cells empty"
-        )
-    unseen = np.flatnonzero(~np.isfinite(table.data).any(0))
-    if len(unseen) and not allow_empty:
-        shown = ", ".join(name(column) for column in unseen[:5])
-        raise ValueError(f"{file}: no value in column {shown}: drop it")
 
 
 def _as_given(table: Table, given: Table) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
 from pathlib import Path
@@ -11,59 +10,58 @@ from typing import Any
 import numpy as np
 
 from dmfvi.cli.network import Topology, make_network
+from dmfvi.deploy.data import Data
+from dmfvi.deploy.kinds import NETWORK_KINDS, ModelSettings
 from dmfvi.engines.mpi import MpiEngine
-from dmfvi.inference.federation import Federation
-from dmfvi.models.pca.estimator import BayesianPCA
-from dmfvi.readers.tables import Table, read_table
+from dmfvi.readers.tables import Table
 from dmfvi.storage import FILE_NAME, save
-from dmfvi.validation import name_features
 
 RANK = "{rank}"
 
 
 def fit_rank(
-    data: Path,
-    components: int,
+    chosen: ModelSettings,
+    file: Path,
     topology: Topology,
     out: Path,
-    settings: dict[str, Any],
-    seed: int,
     header: bool | None,
     checkpoint: Path | None,
     every: int,
     resume: bool,
     nodes: int | None = None,
 ) -> bool:
-    """Load this rank's rows, fit with the others, rank 0 writes the model. Whether the nodes have converged."""
+    """Load this rank's data, fit with the others, write the model. Whether the nodes have converged.
+
+    Rank 0 writes it, or every rank its own where ``out`` says {rank}.
+    """
     if resume and checkpoint is None:
         raise ValueError("--resume needs --checkpoint, the folder to resume from")
     if every < 1:
         raise ValueError(f"--every must be at least 1, received {every}")
+    if chosen.kind not in NETWORK_KINDS:
+        raise ValueError(f"a {chosen.kind} runs on one machine only: leave out --engine mpi")
     world = MpiEngine().comm
     rank, size = int(world.Get_rank()), int(world.Get_size())
     if nodes is not None and nodes != size:
         raise ValueError(f"--nodes {nodes} with {size} MPI ranks: a rank is a node, leave it out")
-    say_if_alone(data, size)
-    table = _as_rank_0_has_them(world, _rows(data, rank, size, header))
-    # more rounds may be asked for when resuming; other rows or settings are another fit
-    fixed = {name: value for name, value in settings.items() if name != "max_iter"}
-    mark = hashlib.sha256(json.dumps([components, topology.value, fixed, seed]).encode())
-    mark.update(np.ascontiguousarray(table.data).tobytes())
+    say_if_alone(file, size)
+    data = _own(chosen, file, rank, size, header)
+    if isinstance(data, Table):
+        data = _as_rank_0_has_them(world, data)
+    # more sweeps may be asked for when resuming; other data or settings are another fit
     engine = MpiEngine(
-        journal=checkpoint, every=every, resume=resume, fingerprint=mark.hexdigest()[:32]
+        journal=checkpoint,
+        every=every,
+        resume=resume,
+        fingerprint=chosen.run_mark(data, topology.value),
     )
-    model = BayesianPCA(
-        components,
-        network=Federation(make_network(topology, size), engine=engine) if size > 1 else None,
-        random_state=seed,
-        verbose=int(rank == 0),
-        **settings,
-    ).fit(table.data)
+    network = make_network(topology, size) if size > 1 else None
+    model = chosen.fit(data, network, engine, verbose=int(rank == 0))
     if size > 1 and model.converged_:
         engine.forget()
-    if rank == 0:
-        name_features(model, table.columns)
-        path = save(model, out / FILE_NAME)
+    if rank == 0 or RANK in str(out):
+        own = Path(str(out).replace(RANK, str(rank)))
+        path = save(model, own / FILE_NAME, chosen.details(data))
         done = "converged" if model.converged_ else "NOT converged: raise --max-iter"
         print(f"{size} ranks, {model.n_rounds_} rounds, {done}; saved: {path}", flush=True)
     world.Barrier()  # a rank that ends with another status than 0 ends all of them
@@ -107,19 +105,20 @@ def _as_rank_0_has_them(world: Any, table: Table) -> Table:
     return Table(table.data[:, [mine.index(name) for name in first]], first)
 
 
-def _rows(data: Path, rank: int, size: int, header: bool | None) -> Table:
-    """The rank's own file, or its part of an .npy file, of which only that part is read."""
-    if RANK in str(data):
-        return read_table(str(data).replace(RANK, str(rank)), header)
-    if data.suffix != ".npy":
+def _own(chosen: ModelSettings, file: Path, rank: int, size: int, header: bool | None) -> Data:
+    """The rank's own file, or its part of an .npy file of rows, of which only that part is read."""
+    if RANK in str(file):
+        return chosen.read(Path(str(file).replace(RANK, str(rank))), header)
+    if file.suffix != ".npy" or chosen.form != "rows":
+        or_one = ", or give one .npy file" if chosen.form == "rows" else ""
         raise ValueError(
-            f"{data} would be read whole by every rank: write {RANK} where its number goes, "
-            f"part-{RANK}.csv for example, or give one .npy file"
+            f"{file} would be read whole by every rank: write {RANK} where its number goes, "
+            f"part-{RANK}.csv for example{or_one}"
         )
-    if not data.exists():
-        raise FileNotFoundError(f"{data} does not exist")
-    whole = np.load(data, mmap_mode="r", allow_pickle=False)
+    if not file.exists():
+        raise FileNotFoundError(f"{file} does not exist")
+    whole = np.load(file, mmap_mode="r", allow_pickle=False)
     if whole.ndim != 2 or len(whole) < size:
-        raise ValueError(f"{data} has shape {whole.shape}: {size} ranks need at least a row each")
+        raise ValueError(f"{file} has shape {whole.shape}: {size} ranks need at least a row each")
     rows = np.array_split(np.arange(len(whole)), size)[rank]
     return Table(np.array(whole[rows[0] : rows[-1] + 1], dtype=np.float64), None)

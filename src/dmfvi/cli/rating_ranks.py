@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dmfvi.cli.mpi import RANK, say_if_alone
+from dmfvi.deploy.data import digest
 from dmfvi.engines.mpi import MpiEngine
 from dmfvi.inference.federation import Federation
 from dmfvi.models.ratings.table import RatingTable
@@ -126,7 +127,5 @@ def _of(path: Path, rank: int) -> Path:
 
 
 def _fingerprint(train: RatingTable, settings: dict[str, Any]) -> str:
-    mark = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    for part in (train.users, train.items, train.ratings):
-        mark.update(np.ascontiguousarray(part).tobytes())
-    return mark.hexdigest()[:32]
+    text = json.dumps([settings, digest(train)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -120,7 +120,7 @@ def _summary(model: StructureFromMotion, tracks: Tracks, out: Path) -> RichTable
         ("tracks", f"{tracks.n_points} points, {tracks.n_frames} frames, {unseen:.1%} not seen"),
         ("cameras", "pooled" if model.network is None else model.network.name),
         ("rounds", str(model.n_rounds_)),
-        ("converged", "yes" if model.converged_ else "NO: raise --max-rounds"),
+        ("converged", "yes" if model.converged_ else "NO: raise --max-iter"),
         ("structure", "metric" if model.metric_ else f"affine: {model.metric_message_}"),
         ("reprojection error", f"{model.reprojection_error_:.3f} pixels"),
         ("deviation of a point", f"{np.median(spread):.3g} (median), structure's size {size:.3g}"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from dmfvi.deploy.kinds import KINDS, ModelSettings, PcaModel
+from dmfvi.deploy.kinds import DEFAULT_KIND, NETWORK_KINDS, ModelSettings
 from dmfvi.engines.net.compression import COMPRESSIONS
 from dmfvi.engines.net.endpoint import Timing
 from dmfvi.engines.net.faults import Faults
@@ -25,7 +25,7 @@ class NodeConfig:
     peers: dict[int, str]
     data: Path
     out: Path
-    model: ModelSettings = field(default_factory=PcaModel)
+    model: ModelSettings = field(default_factory=ModelSettings.of)
     timing: Timing = field(default_factory=Timing)
     identity: Identity | None = None
     checkpoint_every: int = 20
@@ -106,13 +106,15 @@ def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) ->
 
 def _model(table: Mapping[str, Any], file: Path) -> ModelSettings:
     rest = dict(table)
-    kind = rest.pop("kind", PcaModel.kind)
-    if kind not in KINDS:
+    kind = rest.pop("kind", DEFAULT_KIND)
+    if not isinstance(kind, str) or kind not in NETWORK_KINDS:
         raise ValueError(
-            f"{file}: kind in [model] must be one of {sorted(KINDS)}, received {kind!r}"
+            f"{file}: kind in [model] must be one of {sorted(NETWORK_KINDS)}, received {kind!r}"
         )
-    made: ModelSettings = _made(KINDS[kind], rest, file, f"[model] of a {kind}")
-    return made
+    try:
+        return ModelSettings.of(kind, **rest)
+    except ValueError as error:
+        raise ValueError(f"{file}, [model]: {error}") from error
 
 
 def _peers(table: Mapping[str, Any], node: int, file: Path) -> dict[int, str]:
@@ -146,27 +148,13 @@ def _made(kind: Any, table: Mapping[str, Any], file: Path, where: str) -> Any:
     allowed = {f.name: f.type for f in fields(kind)}
     _no_others(table, set(allowed), file, where)
     _check_kinds(table, {name: TYPES[str(text)] for name, text in allowed.items()}, file, where)
-    return kind(
-        **{k: _numbers(v, k, file, where) if isinstance(v, list) else v for k, v in table.items()}
-    )
-
-
-def _numbers(values: list[Any], name: str, file: Path, where: str) -> tuple[float, ...]:
-    if any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
-        raise ValueError(
-            f"{file}: {name} in {where} must be a list of numbers, received {values!r}"
-        )
-    return tuple(float(v) for v in values)
+    return kind(**table)
 
 
 #: what the words of an annotation allow in a file
 TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (int, float),
-    "bool": (bool,),
-    "str": (str,),
-    "str | int": (str, int),
-    "tuple[float, ...]": (list,),
 }
 NODE_KINDS: dict[str, tuple[type, ...]] = {
     "listen": (str,),

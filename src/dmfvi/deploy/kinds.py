@@ -1,277 +1,208 @@
-"""Which models ``dmfvi node`` runs: the settings of each kind, and the estimator they mean.
+"""Every estimator as a kind of model that files and the shell can name: its settings, its data, its fit.
 
-A kind is a data class of plain settings, the [model] table of a node's file; one line in ``KINDS`` enrols it.
+Nothing here is written by hand for one estimator: names come from classes, settings from constructors, and what
+``fit`` needs beside rows from ``NetworkEstimator._data_form`` and ``_from_columns``.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
-from dataclasses import dataclass, fields
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+from sklearn.utils import check_random_state
 
-from dmfvi.engines.base import Engine
+from dmfvi.consensus import RULES, ExactSum
+from dmfvi.deploy.data import READERS, Data, digest, schema
+from dmfvi.deploy.settings import settings_of
+from dmfvi.engines.base import Engine, Run
 from dmfvi.inference.federation import Federation
-from dmfvi.linalg import FloatArray
-from dmfvi.models.chains.estimator import GaussianHMM
-from dmfvi.models.mixture.estimator import BayesianGaussianMixture
-from dmfvi.models.pca.estimator import BayesianPCA
-from dmfvi.models.regression.estimator import BayesianLinearRegression, BayesianLogisticRegression
-from dmfvi.models.sfm.estimator import StructureFromMotion
-from dmfvi.models.sfm.measurements import as_matrix, check_camera
+from dmfvi.models import ESTIMATORS
 from dmfvi.network import Network
-from dmfvi.readers.tables import Table, read_table
-from dmfvi.readers.tracks import read_tracks
-from dmfvi.validation import (
-    check_choice,
-    check_n_components,
-    check_positive,
-    check_whole,
-    name_features,
-)
+from dmfvi.readers.tables import Table
+from dmfvi.validation import name_features
 
-#: settings that nodes need not share
-LOCAL = {"max_iter"}
+DEFAULT_KIND = "bayesian-pca"
+#: where a name of mixed case has its words
+WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def kind_of(estimator: type[Any]) -> str:
+    """The name of an estimator's class in kebab case."""
+    return WORD.sub("-", estimator.__name__).lower()
+
+
+def has_network(estimator: type[Any]) -> bool:
+    """Whether it can run on more than one node."""
+    return "network" in inspect.signature(estimator).parameters
+
+
+#: every estimator by its kind, and those that run on a network
+KINDS: dict[str, type[Any]] = {kind_of(estimator): estimator for estimator in ESTIMATORS.values()}
+NETWORK_KINDS = {kind: estimator for kind, estimator in KINDS.items() if has_network(estimator)}
+
+
+def columns_of(estimator: type[Any]) -> dict[str, bool]:
+    """Columns of its tables that are no features, and whether they are needed."""
+    parameters = inspect.signature(estimator._from_columns).parameters
+    return {name: each.default is each.empty for name, each in parameters.items()}
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """What all kinds share; the same at all nodes, or they will not talk to each other."""
+    """A kind with all of its settings; the same at all nodes, or they will not talk to each other."""
 
-    kind: ClassVar[str]
-    tol: float = 1e-6
-    max_iter: int = 20_000
-    seed: int = 0
+    kind: str
+    settings: Mapping[str, Any]
+    columns: Mapping[str, str | int]
 
-    def fingerprint(self, n_features: int, columns: list[str] | None = None) -> bytes:
-        """Sixteen bytes that all nodes of one model share: kind, settings, columns with their names and order."""
-        content = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in LOCAL}
-        content |= {"features": n_features, "columns": columns}
-        text = json.dumps([self.kind, content], sort_keys=True)
+    @classmethod
+    def of(cls, kind: str = DEFAULT_KIND, /, **given: Any) -> ModelSettings:
+        """Checked settings, those that are not given by default, and columns by name or number from 1."""
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise ValueError(f"kind must be one of {sorted(KINDS)}, received {kind!r}")
+        known, columns = settings_of(KINDS[kind]), columns_of(KINDS[kind])
+        strange = sorted(set(given) - set(known) - set(columns))
+        if strange:
+            raise ValueError(f"a {kind} has no {strange}, known are {sorted([*known, *columns])}")
+        for name, needed in columns.items():
+            if needed and name not in given:
+                raise ValueError(f"a {kind} needs {name}, the name or number of a column")
+            if name in given and type(given[name]) not in (str, int):
+                raise ValueError(
+                    f"{name} must be the name or number of a column, received {given[name]!r}"
+                )
+        settings = {
+            name: each.parsed(given[name], kind) if name in given else each.default
+            for name, each in known.items()
+        }
+        return cls(kind, settings, {name: given[name] for name in columns if name in given})
+
+    @property
+    def title(self) -> str:
+        """The kind's name for people."""
+        return WORD.sub(" ", KINDS[self.kind].__name__)
+
+    @property
+    def form(self) -> str:
+        """What a file of data holds: rows, sequences, tracks or ratings."""
+        return str(KINDS[self.kind]._data_form)
+
+    def fingerprint(self, data: Data) -> bytes:
+        """Sixteen bytes that all nodes of one model share: kind, settings, columns with their names and order.
+
+        Nodes may give up after different numbers of sweeps, but not make different numbers where there is no ``tol``.
+        """
+        local = {"max_iter"} if self.settings.get("tol") is not None else set()
+        shared = {name: value for name, value in self.settings.items() if name not in local}
+        text = json.dumps([self.kind, shared, dict(self.columns), *schema(data)], sort_keys=True)
         return hashlib.sha256(text.encode()).digest()[:16]
 
-    def read(self, path: Path) -> Table:
-        """This node's own data."""
-        return read_table(path)
-
-    def check(self, table: Table) -> None:
-        """Refuse settings and rows that this kind cannot work with, before anybody is met."""
-        check_positive("tol", self.tol)
-        check_whole("max_iter", self.max_iter, 1)
+    def read(self, path: Path, header: bool | None = None) -> Data:
+        """Data of this kind from a file."""
+        return READERS[self.form](path, header)
 
     def estimator(self) -> Any:
-        """The estimator with this kind's own settings."""
-        raise NotImplementedError
+        """The estimator with these settings."""
+        return KINDS[self.kind](**self.settings)
 
-    def arguments(self, table: Table) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What the estimator's ``fit`` is given."""
-        return (table.data,), {}
+    def details(self, data: Data) -> dict[str, Any]:
+        """What a model's file says of the data beside the estimator's own settings."""
+        return {"kind": self.kind, "columns": schema(data)[1], **self.columns}
 
-    def features(self, table: Table) -> list[str] | None:
-        """Names of the columns that the estimator is fitted to."""
-        return table.columns
+    def check(self, data: Data) -> None:
+        """Refuse settings and data that cannot work, before anybody is met.
 
-    def details(self) -> dict[str, Any]:
-        """What the file of a model must say of it to be used."""
-        return {}
+        A fit is begun on a network where it ends with the first message: whatever it checks by itself, it has
+        checked by then.
+        """
+        if self.kind not in NETWORK_KINDS:
+            raise ValueError(f"a {self.kind} runs on one machine only, it has no network")
+        check_random_state(self.settings["random_state"])
+        with warnings.catch_warnings(), suppress(FirstMessage):
+            warnings.simplefilter("ignore")
+            self.fit(data, Network.chain(2), Rehearsal())
 
-    def fit(self, table: Table, network: Network, engine: str | Engine) -> Any:
-        """The fitted estimator, on one node of a network."""
+    def fit(
+        self,
+        data: Data,
+        network: Network | None = None,
+        engine: str | Engine = "local",
+        verbose: int = 0,
+    ) -> Any:
+        """The fitted estimator: on one machine, or the part of a network that runs in this process."""
         model = self.estimator()
-        model.set_params(
-            network=Federation(network, engine=engine),
-            tol=self.tol,
-            max_iter=self.max_iter,
-            random_state=self.seed,
-        )
-        given, named = self.arguments(table)
-        model.fit(*given, **named)
-        name_features(model, self.features(table))
+        if self.kind in NETWORK_KINDS:
+            where = None if network is None else self._federation(network, engine)
+            model.set_params(network=where, verbose=verbose)
+        rows, columns, further = self.arguments(data)
+        model.fit(rows, **further)
+        name_features(model, columns)
         return model
 
+    def arguments(self, data: Data) -> tuple[Any, list[str] | None, dict[str, Any]]:
+        """What ``fit`` is given: the rows, the names of their columns, and what else it takes."""
+        if not isinstance(data, Table):
+            return data, None, {}
+        places = {name: place_of(data, given, name) for name, given in self.columns.items()}
+        rows = np.delete(data.data, list(places.values()), axis=1)
+        if not rows.shape[1]:
+            raise ValueError(f"the table has no column beside {' and '.join(places)}")
+        if self.form == "rows" and not self._takes_missing:
+            _check_complete(data, self.kind)
+        further = {name: data.data[:, place] for name, place in places.items()}
+        names = data.columns and [c for i, c in enumerate(data.columns) if i not in places.values()]
+        return rows, names, KINDS[self.kind]._from_columns(**further)
 
-@dataclass(frozen=True)
-class PcaModel(ModelSettings):
-    """Bayesian PCA."""
+    @property
+    def _takes_missing(self) -> bool:
+        return bool(self.estimator().__sklearn_tags__().input_tags.allow_nan)
 
-    kind = "bayesian-pca"
-    components: int = 2
-    covariance: str = "full"
-    fit_mean: bool = True
+    def _federation(self, network: Network, engine: str | Engine) -> Network | Federation:
+        """Where messages may be lost an estimator whose own rule needs them all has one that does not."""
+        if engine == "local":
+            return network
+        usual = RULES[KINDS[self.kind]._consensus]
+        lossy = not isinstance(engine, str) and not engine.reliable
+        rule = ExactSum.name if lossy and not usual.tolerates_loss else "auto"
+        return Federation(network, rule, engine)
 
-    def check(self, table: Table) -> None:
-        super().check(table)
-        check_n_components(self.components, table.data.shape[1])
-        check_choice("covariance", self.covariance, ["full", "diag"])
-
-    def estimator(self) -> BayesianPCA:
-        return BayesianPCA(
-            self.components,
-            covariance_type=self.covariance,  # type: ignore[arg-type]
-            fit_mean=self.fit_mean,
-        )
-
-
-@dataclass(frozen=True)
-class GaussianMixtureModel(ModelSettings):
-    """A mixture of Gaussians."""
-
-    kind = "gaussian-mixture"
-    components: int = 2
-    covariance: str = "full"
-    starts: int = 1
-
-    def check(self, table: Table) -> None:
-        super().check(table)
-        check_whole("components", self.components, 1)
-        check_whole("starts", self.starts, 1)
-        check_choice("covariance", self.covariance, ["full", "diag"])
-
-    def estimator(self) -> BayesianGaussianMixture:
-        return BayesianGaussianMixture(
-            self.components,
-            covariance_type=self.covariance,  # type: ignore[arg-type]
-            n_init=self.starts,
-        )
+    def run_mark(self, data: Data, *others: str) -> str:
+        """Tells a run with these settings and data from others, for checkpoints."""
+        parts = [self.fingerprint(data).hex(), digest(data), *others]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:32]
 
 
-@dataclass(frozen=True)
-class RegressionModel(ModelSettings):
-    """Rows with a target among their columns, by name or by number from 1."""
-
-    target: str | int = ""
-    fit_intercept: bool = True
-
-    def check(self, table: Table) -> None:
-        super().check(table)
-        column_of(table, self.target, "target")
-        if np.isnan(table.data).any():
-            row, column = (int(v) for v in np.argwhere(np.isnan(table.data))[0])
-            name = column + 1 if table.columns is None else repr(table.columns[column])
-            raise ValueError(
-                f"sample {row + 1} has no value in column {name}: a regression needs them all, drop the row or "
-                "fill it first (dmfvi fit and dmfvi impute)"
-            )
-        if table.data.shape[1] < 2:
-            raise ValueError("the table has no column beside the target")
-
-    def arguments(self, table: Table) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        rows, target = without_column(table.data, column_of(table, self.target, "target"))
-        return (rows, target), {}
-
-    def features(self, table: Table) -> list[str] | None:
-        return without_name(table, self.target)
-
-    def details(self) -> dict[str, Any]:
-        return {"target": self.target}
+class FirstMessage(Exception):
+    """A fit has come to where it needs other nodes."""
 
 
-@dataclass(frozen=True)
-class LinearRegressionModel(RegressionModel):
-    """Linear regression with unknown noise."""
+class Rehearsal:
+    """An engine that runs one node until its first message."""
 
-    kind = "linear-regression"
+    name, transport = "rehearsal", "auto"
+    reliable = False
 
-    def estimator(self) -> BayesianLinearRegression:
-        return BayesianLinearRegression(fit_intercept=self.fit_intercept)
+    def owned(self, network: Network) -> Sequence[int]:
+        """The first node."""
+        return [0]
 
-
-@dataclass(frozen=True)
-class LogisticRegressionModel(RegressionModel):
-    """Logistic regression; ``classes`` lists all labels that any node may have."""
-
-    kind = "logistic-regression"
-    classes: tuple[float, ...] = (0.0, 1.0)
-
-    def check(self, table: Table) -> None:
-        super().check(table)
-        if len(set(self.classes)) < 2:
-            raise ValueError(f"classes must be two labels or more, received {list(self.classes)}")
-        _, labels = without_column(table.data, column_of(table, self.target, "target"))
-        strange = np.setdiff1d(labels, self.classes)
-        if len(strange):
-            raise ValueError(
-                f"the target has labels {strange[:5].tolist()} that are not in classes = {list(self.classes)}"
-            )
-
-    def estimator(self) -> BayesianLogisticRegression:
-        return BayesianLogisticRegression(
-            fit_intercept=self.fit_intercept, classes=np.array(self.classes)
-        )
-
-    def details(self) -> dict[str, Any]:
-        return super().details() | {"classes": sorted(set(self.classes))}
+    def run(self, *arguments: Any) -> Run:
+        """Nobody is met."""
+        raise FirstMessage
 
 
-@dataclass(frozen=True)
-class GaussianHmmModel(ModelSettings):
-    """A hidden Markov model: rows in order of time; ``sequence`` names a column that numbers the sequences."""
-
-    kind = "gaussian-hmm"
-    components: int = 2
-    covariance: str = "full"
-    starts: int = 1
-    sequence: str | int = ""
-
-    def check(self, table: Table) -> None:
-        super().check(table)
-        check_whole("components", self.components, 1)
-        check_whole("starts", self.starts, 1)
-        check_choice("covariance", self.covariance, ["full", "diag"])
-        self.arguments(table)
-
-    def estimator(self) -> GaussianHMM:
-        return GaussianHMM(
-            self.components,
-            covariance_type=self.covariance,  # type: ignore[arg-type]
-            n_init=self.starts,
-        )
-
-    def arguments(self, table: Table) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if self.sequence == "":
-            return (table.data,), {}
-        rows, number = without_column(table.data, column_of(table, self.sequence, "sequence"))
-        if np.isnan(number).any() or rows.shape[1] == 0:
-            raise ValueError(
-                f"column {self.sequence!r} must number the sequences of all rows, beside other columns"
-            )
-        lengths = np.diff(np.flatnonzero(np.r_[True, np.diff(number) != 0, True]))
-        return (rows,), {"lengths": lengths}
-
-    def features(self, table: Table) -> list[str] | None:
-        return table.columns if self.sequence == "" else without_name(table, self.sequence)
-
-
-@dataclass(frozen=True)
-class StructureModel(ModelSettings):
-    """Structure from motion: this camera's tracks, two rows a frame, a column for each point of all cameras."""
-
-    kind = "structure-from-motion"
-    metric: str = "orthographic"
-
-    def read(self, path: Path) -> Table:
-        return Table(as_matrix(read_tracks(path)), None)
-
-    def check(self, table: Table) -> None:
-        super().check(table)
-        check_choice("metric", self.metric, ["orthographic", "scaled-orthographic", "none"])
-        check_camera(0, as_matrix(table.data))
-
-    def estimator(self) -> StructureFromMotion:
-        return StructureFromMotion(metric=None if self.metric == "none" else self.metric)  # type: ignore[arg-type]
-
-    def details(self) -> dict[str, Any]:
-        return {"metric": self.metric}
-
-
-def column_of(table: Table, name: str | int, what: str) -> int:
+def place_of(table: Table, name: str | int, what: str) -> int:
     """The place of a column that is given by name, or by number from 1."""
     if isinstance(name, str):
-        if not name:
-            raise ValueError(f"[model] needs {what}, the name or number of a column")
         if table.columns is None:
             raise ValueError(f"{what} = {name!r}, but the table's columns have no names: number it")
         if name not in table.columns:
@@ -284,28 +215,12 @@ def column_of(table: Table, name: str | int, what: str) -> int:
     return name - 1
 
 
-def without_column(data: FloatArray, column: int) -> tuple[FloatArray, FloatArray]:
-    """The other columns, and that one."""
-    return np.delete(data, column, axis=1), data[:, column]
-
-
-def without_name(table: Table, name: str | int) -> list[str] | None:
-    """Names of the other columns."""
-    if table.columns is None:
-        return None
-    place = column_of(table, name, "column")
-    return [other for i, other in enumerate(table.columns) if i != place]
-
-
-#: one line enrols a kind
-KINDS: dict[str, type[ModelSettings]] = {
-    model.kind: model
-    for model in (
-        PcaModel,
-        GaussianMixtureModel,
-        LinearRegressionModel,
-        LogisticRegressionModel,
-        GaussianHmmModel,
-        StructureModel,
-    )
-}
+def _check_complete(table: Table, kind: str) -> None:
+    missing = np.argwhere(np.isnan(table.data))
+    if len(missing):
+        row, column = (int(v) for v in missing[0])
+        name = column + 1 if table.columns is None else repr(table.columns[column])
+        raise ValueError(
+            f"sample {row + 1} has no value in column {name}: a {kind} needs them all, drop the row or fill it first "
+            "(dmfvi fit and dmfvi impute)"
+        )

@@ -6,7 +6,6 @@ others tolerate goes on from its journal as if it had only been slow.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
@@ -19,6 +18,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dmfvi.deploy.config import NodeConfig
+from dmfvi.deploy.data import Data
 from dmfvi.engines.base import Engine, Observer, RoundRecord, Run
 from dmfvi.engines.local import LocalEngine
 from dmfvi.engines.net.clock import REAL, Clock
@@ -28,10 +28,8 @@ from dmfvi.engines.net.faults import FaultyTransport
 from dmfvi.engines.net.membership import Entry, View
 from dmfvi.engines.net.transport import Transport
 from dmfvi.engines.net.zenoh import ZenohTransport
-from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.node import Job
-from dmfvi.readers.tables import Table
 from dmfvi.storage import FILE_NAME, save
 from dmfvi.storage.files import write_text
 from dmfvi.storage.journal import Journal
@@ -61,14 +59,14 @@ OnStatus = Callable[[Status], None]
 
 def run_node(config: NodeConfig, on_status: OnStatus | None = None) -> Path:
     """Run until this node and all it can reach are done; gives the path of the model."""
-    table = config.model.read(config.data)
+    data = config.model.read(config.data)
     transport: Transport = ZenohTransport(
         config.node, config.listen, config.peers, config.identity, config.cluster
     )
     if config.faults is not None:
         transport = FaultyTransport(transport, config.faults)
     try:
-        program = NodeProgram(config, transport, table.data, on_status, table.columns)
+        program = NodeProgram(config, transport, data, on_status)
         try:
             return program.run()
         except (KeyboardInterrupt, SystemExit):
@@ -85,25 +83,23 @@ class NodeProgram:
         self,
         config: NodeConfig,
         transport: Transport,
-        rows: FloatArray,
+        data: Data,
         on_status: OnStatus | None = None,
-        columns: list[str] | None = None,
         clock: Clock = REAL,
     ) -> None:
         self.config = config
-        self.table = Table(rows, columns)
-        self.rows_hash = hashlib.sha256(np.ascontiguousarray(rows).tobytes()).hexdigest()[:16]
+        self.data = data
         self.on_status = on_status
         self.clock = clock
         self.said_at = -np.inf
         self.last: RoundRecord | None = None
         self.converged: bool | None = None
-        config.model.check(self.table)
+        config.model.check(data)
         self.node = NetworkNode(
             config.node,
             tuple(config.peers),
             transport,
-            config.model.fingerprint(rows.shape[1], columns),
+            config.model.fingerprint(data),
             int(time.time()),
             config.timing,
             config.compression,
@@ -159,7 +155,7 @@ class NodeProgram:
         journal = Journal(
             self.config.out / "checkpoint",
             self.config.node,
-            f"{self.node.fingerprint.hex()} epoch {self.node.epoch} rows {self.rows_hash}",
+            self.config.model.run_mark(self.data, f"epoch {self.node.epoch}"),
             self.config.checkpoint_every,
         )
         try:
@@ -170,12 +166,11 @@ class NodeProgram:
         here: Engine = NetworkEngine(self.node, journal) if network.n_nodes > 1 else LocalEngine()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return self.config.model.fit(self.table, network, FollowedEngine(here, self._watch))
+            return self.config.model.fit(self.data, network, FollowedEngine(here, self._watch))
 
     def _details(self) -> dict[str, Any]:
         """What the saved model's file says of the run: whose data are in it, and of which columns."""
-        about = {"kind": self.config.model.kind, "members": list(self.node.members)}
-        return about | {"columns": self.table.columns} | self.config.model.details()
+        return self.config.model.details(self.data) | {"members": list(self.node.members)}
 
     def _say_who_was_not_there(self) -> None:
         absent = sorted(set(self.config.peers) - set(self.node.members))

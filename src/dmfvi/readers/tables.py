@@ -49,6 +49,24 @@ def read_table(path: str | Path, header: bool | None = None) -> Table:
     return table
 
 
+def check_cells(table: Table, file: Path, allow_empty: bool = False) -> None:
+    """Refuse infinities and columns without any value, by name."""
+
+    def name(column: int) -> str:
+        return repr(table.columns[column]) if table.columns else str(column + 1)
+
+    infinite = np.argwhere(np.isinf(table.data))
+    if len(infinite):
+        row, column = infinite[0]
+        raise ValueError(
+            f"{file}, sample {row + 1}, column {name(column)} is infinite: leave unknown cells empty"
+        )
+    unseen = np.flatnonzero(~np.isfinite(table.data).any(0))
+    if len(unseen) and not allow_empty:
+        shown = ", ".join(name(column) for column in unseen[:5])
+        raise ValueError(f"{file}: no value in column {shown}: drop it")
+
+
 def _read_npy(file: Path) -> Table:
     try:
         return Table(_numbers(np.load(file, allow_pickle=False), file), None)

@@ -9,16 +9,10 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dmfvi import BayesianPCA, Federation, Links, Network, PcaPrior
 from dmfvi.datasets import make_low_rank, mask_at_random
 from helpers import low_rank_shards
-
-
-@parametrize_with_checks([BayesianPCA(), BayesianPCA(network=Network.ring(2))])
-def test_scikit_learn_checks(estimator: BayesianPCA, check) -> None:
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

@@ -6,18 +6,12 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 from sklearn.decomposition import PCA
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dmfvi import PPCA, Network
 from dmfvi.consensus import make
 from dmfvi.datasets import make_low_rank, mask_at_random
 
 DATA = make_low_rank(250, 12, 3, noise=0.4, seed=2).data
-
-
-@parametrize_with_checks([PPCA(tol=1e-3)])
-def test_scikit_learn_checks(estimator: PPCA, check) -> None:
-    check(estimator)
 
 
 def test_pooled_em_reaches_the_closed_form() -> None:

@@ -5,17 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dmfvi import SVDFactorization
 from dmfvi.datasets import make_low_rank, mask_at_random
 
 DATA = make_low_rank(120, 12, 3, noise=0.2, seed=2).data
-
-
-@parametrize_with_checks([SVDFactorization()])
-def test_scikit_learn_checks(estimator: SVDFactorization, check) -> None:
-    check(estimator)
 
 
 @pytest.mark.parametrize("fit_mean", [True, False])

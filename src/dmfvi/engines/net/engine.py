@@ -109,7 +109,11 @@ class NetworkEngine:
             run.beliefs = [state.belief]
             if observer is not None and observer(run.history[-1], run.beliefs) and not state.done:
                 asked, state = True, ask_to_stop(state)
-            if self.journal is not None and self.journal.due(number) and not state.done:
+            # neighbours keep the last result only: a node that comes back must know all before it
+            due = self.journal is not None and (
+                self.journal.due(number) or (job.rule.bitwise and report.swept)
+            )
+            if self.journal is not None and due and not state.done:
                 self.journal.note(phase, number, state)
         if not run.history:  # resumed at its last round
             run.history.append(record_round(job, number, [state], [None], 0))

@@ -25,6 +25,17 @@ class HiddenMarkovEstimator(NetworkEstimator):
     transmat_prior: float | None
     n_init: int
     _model: HiddenMarkov
+    _data_form = "sequences"
+
+    @staticmethod
+    def _from_columns(sequence: FloatArray | None = None) -> dict[str, Any]:
+        """Rows with the same number one after the other are a sequence; without numbers all rows are one."""
+        if sequence is None:
+            return {}
+        if np.isnan(sequence).any():
+            row = int(np.flatnonzero(np.isnan(sequence))[0])
+            raise ValueError(f"sample {row + 1} has no sequence: the column must number them all")
+        return {"lengths": np.diff(np.flatnonzero(np.r_[True, np.diff(sequence) != 0, True]))}
 
     def predict(self, X: Any, lengths: Any = None) -> NDArray[np.int64]:
         """The jointly most probable states (Viterbi), one per observation."""
@@ -106,6 +117,11 @@ class HiddenMarkovEstimator(NetworkEstimator):
         transition = self.posterior_["transition"].parameters()["concentration"]
         self.startprob_ = initial / initial.sum()
         self.transmat_ = transition / transition.sum(1, keepdims=True)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def _walk(self, n: int, rng: np.random.Generator, start: FloatArray, step: FloatArray) -> Any:
         states = np.empty(n, dtype=np.int64)

@@ -218,11 +218,6 @@ class GaussianHMM(HiddenMarkovEstimator):
 
     _units: FeatureUnits
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
-
 
 class CategoricalHMM(HiddenMarkovEstimator):
     """Bayesian hidden Markov model of symbols 0, 1, 2, ..., pooled or over a network of nodes.

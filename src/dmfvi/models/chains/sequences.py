@@ -60,7 +60,7 @@ def nodes_of_sequences(
     if len(every) < network.n_nodes:
         raise ValueError(
             f"{len(every)} sequences cannot be split over {network.n_nodes} nodes: pass more sequences "
-            "(lists, or lengths), or a smaller network"
+            "(lists, or lengths; a column that numbers them in files), or a smaller network"
         )
     edges = np.linspace(0, len(every), network.n_nodes + 1).astype(int)
     return [every[a:b] for a, b in pairwise(edges)]

@@ -165,7 +165,6 @@ class MixtureOfPCA(DensityMixin, NetworkEstimator):
     def _check_settings(self, n_features: int) -> None:
         check_whole("n_clusters", self.n_clusters, 1)
         check_n_components(self.n_components, n_features)
-        check_whole("n_init", self.n_init, 1)
         if self.weight_concentration_prior is not None:
             check_positive("weight_concentration_prior", self.weight_concentration_prior)
         if self.prior is not None and not isinstance(self.prior, PcaPrior):

@@ -120,6 +120,7 @@ class RatingFactorization(RatingPredictor):
     (2,)
     """
 
+    _data_form = "ratings"
     _model_type: ClassVar[type[RatingModel]] = RatingModel
 
     def __init__(

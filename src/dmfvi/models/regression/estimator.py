@@ -38,6 +38,10 @@ class _Regression(NetworkEstimator):
     fit_intercept: bool
     prior_precision: float | ArrayLike | None
 
+    @staticmethod
+    def _from_columns(target: FloatArray) -> dict[str, Any]:  # type: ignore[override]
+        return {"y": target}
+
     def _pairs(self, X: Any, y: Any, session: Session) -> list[tuple[FloatArray, Any]]:
         """One (rows, targets) per node of this process."""
         if y is None:

@@ -106,6 +106,7 @@ class StructureFromMotion(NetworkEstimator):
     (True, (8, 3))
     """
 
+    _data_form = "tracks"
     #: in a file; the tracks stay where they are
     _kept = (
         "_cameras",
@@ -163,10 +164,11 @@ class StructureFromMotion(NetworkEstimator):
             shards, owner = split_by_camera(tracks, cameras, session.network)
         else:
             shards, owner = own_tracks(tracks, cameras, here[0])
-            width = np.array([float(shards[0].shape[1])])
-            check_same_points([round(v[0]) for v in collective.gather([width])])
         for camera, shard in zip(here, shards, strict=True):
             check_camera(camera, shard)
+        if not session.whole:
+            width = np.array([float(shards[0].shape[1])])
+            check_same_points([round(v[0]) for v in collective.gather([width])])
         counts = [frames_of_points(shard) for shard in shards]
         check_frames(
             np.sum(counts, axis=0) if session.whole else np.rint(collective.sum(counts)[0])

@@ -1,10 +1,9 @@
-"""What every estimator does with input that is odd or wrong; one line enrols an estimator."""
+"""What every estimator of tables does with input that is odd or wrong."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,33 +11,26 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from dmfvi.models import ESTIMATORS
-from dmfvi.models.chains.estimator import CategoricalHMM, GaussianHMM
-from dmfvi.models.mixture.estimator import BayesianGaussianMixture
-from dmfvi.models.pca.estimator import BayesianPCA
-from dmfvi.models.pca.mixture import MixtureOfPCA
-from dmfvi.models.pca.ppca import PPCA
-from dmfvi.models.pca.svd import SVDFactorization
-from dmfvi.models.regression.estimator import BayesianLinearRegression, BayesianLogisticRegression
-from dmfvi.models.topics.estimator import LatentDirichletAllocation
-from helpers import documented
-
-RNG = np.random.default_rng(0)
-ROWS = np.concatenate([RNG.normal(size=(30, 4)) + 3, RNG.normal(size=(30, 4)) - 3])
-COUNTS = RNG.poisson(2.0, size=(40, 6)).astype(float)
-SYMBOLS = RNG.integers(3, size=(60, 1)).astype(float)
+from dmfvi.deploy.kinds import KINDS
+from estimator_cases import CASES
 
 
-@dataclass(frozen=True)
 class Face:
-    """An estimator, data for it, how it predicts, and what it takes."""
+    """An estimator with complete data for it, how it predicts, and what it takes."""
 
-    estimator: Any
-    data: np.ndarray
-    predict: str
-    target: np.ndarray | None = None
-    missing: bool = False  # NaN is a missing entry, rows say nothing of each other
-    sequence: bool = False  # rows are one sequence: one that is missing is nothing unusual
+    def __init__(self, kind: str) -> None:
+        case = CASES[kind]
+        self.estimator = case.model.estimator()
+        self.data, _, further = case.model.arguments(case.pooled)
+        self.target = further.get("y")
+        if np.isnan(self.data).any():
+            self.data = self.data[np.isfinite(self.data).all(1)]
+        known = ("predict_proba", "transform", "predict")
+        self.predict = next(name for name in known if hasattr(self.estimator, name))
+        #: rows are one sequence: one that is missing is nothing unusual
+        self.sequence = KINDS[kind]._data_form == "sequences"
+        #: NaN is a missing entry
+        self.missing = self.estimator.__sklearn_tags__().input_tags.allow_nan
 
     def fit(self, data: Any, estimator: Any = None) -> Any:
         made = clone(self.estimator) if estimator is None else estimator
@@ -51,29 +43,11 @@ class Face:
         return getattr(fitted, self.predict)(data)
 
 
-SIDE = np.tile([0, 1], 30)
-#: one line enrols an estimator
+#: every estimator of tables; tracks and ratings have tests of their own
 FACES = {
-    "BayesianPCA": Face(BayesianPCA(2, random_state=0), ROWS, "transform", missing=True),
-    "PPCA": Face(PPCA(2, random_state=0), ROWS, "transform", missing=True),
-    "SVDFactorization": Face(SVDFactorization(2), ROWS, "transform", missing=True),
-    "BayesianGaussianMixture": Face(
-        BayesianGaussianMixture(2, random_state=0), ROWS, "predict_proba", missing=True
-    ),
-    "MixtureOfPCA": Face(MixtureOfPCA(2, 1, random_state=0), ROWS, "predict_proba", missing=True),
-    "GaussianHMM": Face(
-        GaussianHMM(2, random_state=0), ROWS, "predict_proba", missing=True, sequence=True
-    ),
-    "BayesianLinearRegression": Face(
-        BayesianLinearRegression(), ROWS, "predict", ROWS @ [1, 2, 0, 1]
-    ),
-    "BayesianLogisticRegression": Face(BayesianLogisticRegression(), ROWS, "predict_proba", SIDE),
-    "LatentDirichletAllocation": Face(
-        LatentDirichletAllocation(2, max_iter=30, random_state=0), COUNTS, "transform"
-    ),
-    "CategoricalHMM": Face(
-        CategoricalHMM(2, random_state=0), SYMBOLS, "predict_proba", sequence=True
-    ),
+    KINDS[kind].__name__: Face(kind)
+    for kind in CASES
+    if KINDS[kind]._data_form in ("rows", "sequences")
 }
 every = pytest.mark.parametrize("face", FACES.values(), ids=FACES)
 with_missing = pytest.mark.parametrize(
@@ -87,18 +61,6 @@ def refusal(action: Callable[[], Any], kind: type[Exception] = ValueError) -> st
         action()
     assert "np." not in str(caught.value)
     return str(caught.value)
-
-
-def test_every_estimator_is_enrolled() -> None:
-    """Ratings have tables of their own, and tests of their own."""
-    assert set(FACES) == set(ESTIMATORS) - {"RatingFactorization", "StructureFromMotion"}
-
-
-@every
-def test_help_shows_every_fitted_attribute(face: Face) -> None:
-    fitted = face.fit(face.data)
-    shown = {name for name in vars(fitted) if name.endswith("_") and not name.startswith("_")}
-    assert shown <= documented(type(fitted), "Attributes")
 
 
 @with_missing
@@ -118,7 +80,7 @@ def test_a_row_without_entries_is_pointed_out(face: Face) -> None:
 def test_missing_entries_are_taken_or_refused(face: Face) -> None:
     data = face.data.copy()
     data[3, 0] = np.nan
-    if face.missing or face.sequence:
+    if face.missing:
         assert np.isfinite(face.ask(face.fit(data), data)).all()
     else:
         assert "NaN" in refusal(lambda: face.fit(data))
@@ -127,8 +89,10 @@ def test_missing_entries_are_taken_or_refused(face: Face) -> None:
 @with_missing
 def test_a_column_that_nobody_observed_is_named(face: Face) -> None:
     data = face.data.copy()
-    data[:, 2] = np.nan
-    assert "nobody has observed feature 2" in refusal(lambda: face.fit(data))
+    data[:, -1] = np.nan
+    last = data.shape[1] - 1
+    said = f"nobody has observed feature {last}" if last else "all observations are missing"
+    assert said in refusal(lambda: face.fit(data))
 
 
 @every

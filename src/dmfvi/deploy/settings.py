@@ -1,0 +1,112 @@
+"""Settings of an estimator as files and the shell can say them, derived from its constructor's type hints."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from numpy.typing import ArrayLike
+
+#: parameters of a constructor that are not settings of a model
+NOT_SETTINGS = {"network", "verbose"}
+#: how files say None, where a setting may be None
+NOTHING = "none"
+#: what a union with ArrayLike contains
+ARRAY_LIKE = set(get_args(ArrayLike)) or {ArrayLike}
+NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One parameter of a constructor."""
+
+    name: str
+    hint: Any
+    default: Any
+
+    def parsed(self, value: Any, kind: str) -> Any:
+        """A value from a file as the estimator takes it, or an error that says what is allowed."""
+        for option in _options(self.hint):
+            try:
+                return _as(option, value)
+            except (TypeError, OverflowError):
+                continue
+        objects = [o.__name__ for o in _options(self.hint) if _is_object(o)]
+        if objects:
+            raise ValueError(
+                f"{self.name} of a {kind} is a {' or '.join(objects)}, which only Python can make, received {value!r}: "
+                "leave it out, or fit the estimator in Python"
+            )
+        raise ValueError(f"{self.name} of a {kind} must be {self.words}, received {value!r}")
+
+    @property
+    def words(self) -> str:
+        """What is allowed."""
+        return " or ".join(_words(option) for option in _options(self.hint))
+
+
+def settings_of(estimator: type[Any]) -> dict[str, Setting]:
+    """The settings of an estimator by name, in the order of its constructor.
+
+    A seed is a whole number, 0 unless given, so that nodes which are not told agree.
+    """
+    hints = get_type_hints(estimator.__init__)
+    found = {
+        name: Setting(name, hints[name], parameter.default)
+        for name, parameter in inspect.signature(estimator).parameters.items()
+        if name not in NOT_SETTINGS
+    }
+    if "random_state" in found:
+        found["random_state"] = Setting("random_state", int, 0)
+    return found
+
+
+def _options(hint: Any) -> list[Any]:
+    """The alternatives of a union; the many of an array as one, and None last."""
+    parts = list(get_args(hint)) if get_origin(hint) in (Union, UnionType) else [hint]
+    if set(parts) >= ARRAY_LIKE:
+        parts = [part for part in parts if part not in ARRAY_LIKE] + [ArrayLike]
+    return sorted(parts, key=lambda part: part is NoneType)
+
+
+def _as(option: Any, value: Any) -> Any:
+    """The value as one alternative has it; TypeError where it is something else."""
+    if option is NoneType and (value is None or value == NOTHING):
+        return None
+    if get_origin(option) is tuple and isinstance(value, list | tuple):
+        items = get_args(option)
+        items = items[:1] * len(value) if items[-1] is ... else items
+        if len(items) == len(value):
+            return tuple(_as(item, each) for item, each in zip(items, value, strict=True))
+    if option is ArrayLike:
+        if isinstance(value, list | tuple) and value:
+            return tuple(_as(ArrayLike, each) for each in value)
+        return _as(float, value)
+    if option is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    words = get_args(option) if get_origin(option) is Literal else ()
+    if (option in (bool, int, str) and type(value) is option) or value in words:
+        return value
+    raise TypeError
+
+
+def _is_object(option: Any) -> bool:
+    """Whether only Python can make one."""
+    return (
+        isinstance(option, type) and get_origin(option) is None and option not in (*NAMES, NoneType)
+    )
+
+
+def _words(option: Any) -> str:
+    if option is NoneType:
+        return f'"{NOTHING}"'
+    if get_origin(option) is Literal:
+        return " or ".join(f'"{word}"' for word in get_args(option))
+    if get_origin(option) is tuple:
+        items = get_args(option)
+        return "a list of numbers" if items[-1] is ... else f"a list of {len(items)} numbers"
+    if option is ArrayLike:
+        return "a list of numbers"
+    return NAMES.get(option, f"a {getattr(option, '__name__', option)} (in Python only)")
