@@ -40,6 +40,18 @@ class Job:
     tol: float = 1e-6
     replicated: bool = False  # each node keeps the whole prior and entropy, as the paper writes it
     fixed_sweeps: int | None = None  # stop after so many sweeps, without detection
+    max_sweeps: int | None = (
+        None  # give up after so many; for rules by which all nodes sweep in step
+    )
+
+    def gave_up(self, state: NodeState) -> bool:
+        """Whether a node stopped at ``max_sweeps`` without having converged."""
+        return (
+            self.fixed_sweeps is None
+            and self.max_sweeps is not None
+            and state.sweeps >= self.max_sweeps
+            and not state.converged
+        )
 
 
 class Batch(NamedTuple):
@@ -213,7 +225,7 @@ def _agree_to_stop(job: Job, state: NodeState, inbox: Mapping[int, Message]) -> 
     if job.fixed_sweeps is not None or job.rule.collective or job.rule.bitwise:
         # a given number of sweeps, or the same estimate everywhere: all are done after the same sweep
         enough = state.converged if job.fixed_sweeps is None else state.sweeps >= job.fixed_sweeps
-        done = enough or state.round >= stop_at
+        done = enough or job.gave_up(state) or state.round >= stop_at
         rule_state = job.rule.finish(state.rule) if done else state.rule
         return state._replace(stop_at=stop_at, done=done, rule=rule_state)
     others = dict(state.neighbours_converged) | {j: m.converged_rounds for j, m in inbox.items()}

@@ -19,6 +19,10 @@ from dmfvi.network import Network
 from dmfvi.tags import stored_as
 
 
+class LostTrack(RuntimeError):
+    """A node has come back from too long ago: what it missed is not known to its neighbours any more."""
+
+
 @stored_as("place")
 @dataclass(frozen=True)
 class LocalView:

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from dmfvi.consensus.allreduce import EVERYONE
-from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
+from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, LostTrack, Progress
 from dmfvi.consensus.fixed_point import Digits, decode, encode, normalised, total
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
@@ -94,6 +94,7 @@ class ExactSum(ConsensusRule):
         self.transport = transport
         self.resend = resend
         self.collective = transport == "all-reduce"  # type: ignore[misc]
+        self.tolerates_loss = not self.collective  # type: ignore[misc]
 
     def check_network(self, network: Network) -> None:
         if self.transport == "auto":
@@ -233,6 +234,11 @@ def _received(state: SumState, sender: int, parcel: Parcel) -> SumState:
         return state._replace(
             ahead={**state.ahead, sender: parcel},
             result=parcel.previous if state.result is None else state.result,
+        )
+    if parcel.number > state.number:
+        raise LostTrack(
+            f"node {state.view.node} is at sum {state.number}, its neighbour {sender} at {parcel.number}: the results between "
+            "them are gone, begin the fit anew"
         )
     if parcel.number != state.number:
         return state

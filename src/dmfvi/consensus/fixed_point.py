@@ -3,8 +3,7 @@
     x = sum_k d_k 2^(32 (low + k)),  |d_k| < 2^32
 
 Integer addition does not depend on the order, the tree or the engine, so every node gets the same bits. The grid is the
-same for all vectors; a vector keeps the digits from its largest entry down to at most ``MOST_DIGITS`` digits below,
-which is 170 bits and more, so any double of its own size is exact.
+same for all vectors, and a vector has as many digits as its entries need: every double is exact.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from dmfvi.tags import stored_as
 
 BITS = 32
 BASE = np.int64(1) << BITS
-#: digits of a vector at most: what lies further below its largest entry is cut off
-MOST_DIGITS = 7
+#: a number with a digit of this weight or more is scaled down while its digits are added: the sum may be finite
+LARGE_DIGIT = 30
 #: bits of a double's mantissa
 MANTISSA = 53
 
@@ -48,13 +47,10 @@ def encode(vector: FloatArray) -> Digits:
     if not used.any():
         return Digits(0, np.zeros((1, len(vector)), dtype=np.int64))
     top = int((exponent[used].max() - 1) // BITS)
-    low = max(int(lowest[used].min() // BITS), top - MOST_DIGITS + 1)
+    low = int(lowest[used].min() // BITS)
     digits = np.zeros((top - low + 1, len(vector)), dtype=np.int64)
     sign, size = np.sign(whole), np.abs(whole)
-    shift = np.where(used, lowest - BITS * low, 0)
-    cut = shift < 0  # bits below the window
-    size = np.where(cut, size >> np.minimum(-shift, 62), size)
-    place, offset = np.divmod(np.where(cut, 0, shift), BITS)
+    place, offset = np.divmod(np.where(used, lowest - BITS * low, 0), BITS)
     # a mantissa of 53 bits, shifted by up to 31, touches three digits
     mask = BASE - 1
     first = (size << offset) & mask  # the bits that fall off the left are those of the next digits
@@ -101,7 +97,9 @@ def normalised(value: Digits) -> Digits:
 def decode(value: Digits) -> FloatArray:
     """The nearest doubles, up to one unit in the last place; the same bits for the same numbers."""
     exact = normalised(value)
+    scale = 2 * BITS if exact.low + len(exact.digits) > LARGE_DIGIT else 0
     result = np.zeros(value.size)
     for k, digit in enumerate(exact.digits):  # the smallest first
-        result += np.ldexp(digit.astype(np.float64), BITS * (exact.low + k))
-    return result
+        result += np.ldexp(digit.astype(np.float64), BITS * (exact.low + k) - scale)
+    with np.errstate(over="ignore"):  # a sum beyond all doubles is infinite
+        return np.asarray(np.ldexp(result, scale))

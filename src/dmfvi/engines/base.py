@@ -25,6 +25,7 @@ class RoundRecord:
     limited_steps: int
     swept: bool
     sweeps: int = 0  # of the node that has made most of them
+    least_sweeps: int = 0  # of the node that has made fewest
 
 
 @dataclass
@@ -81,7 +82,7 @@ def check_links(engine: Engine, rule: ConsensusRule) -> None:
     if not engine.reliable and not rule.tolerates_loss:
         raise ValueError(
             f"consensus {rule.name!r} needs reliable links, those of engine {engine.name!r} may lose messages: "
-            "use consensus='bregman-admm'"
+            "use the default, Federation(network, links=...), or exact-sum by flood or tree"
         )
 
 
@@ -103,4 +104,5 @@ def record_round(
         limited_steps=sum(report.limited for report in acted),
         swept=any(report.swept for report in acted),
         sweeps=max(node.sweeps for node in nodes),
+        least_sweeps=min(node.sweeps for node in nodes),
     )

@@ -73,7 +73,7 @@ class LocalEngine:
                 finished = all(node.done for node in nodes)
                 ended = observer is not None and observer(record, run.beliefs)
                 if finished or ended:
-                    run.converged = finished
+                    run.converged = finished and not any(job.gave_up(node) for node in nodes)
                     break
             return run
 

@@ -130,7 +130,8 @@ class MpiEngine:
         if not run.history:  # resumed at its last round
             run.history.append(record_round(job, number, [state], [None], 0))
         swept_all = job.fixed_sweeps is not None and state.sweeps >= job.fixed_sweeps
-        run.converged = self._everybody(state.done and (swept_all or not asked))
+        met = swept_all or not (asked or job.gave_up(state))
+        run.converged = self._everybody(state.done and met)
         if self.journal is not None and state.done:
             self.journal.finish(phase, (state.belief, run.history[-1]))
         elif self.journal is not None:

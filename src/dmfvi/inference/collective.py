@@ -95,7 +95,8 @@ class Collective:
 
     def _exchanged(self, yielded: list[Any]) -> list[FloatArray]:
         if isinstance(yielded[0], Broadcast):
-            if self.rule.bitwise:  # what follows from exact sums is the same everywhere
+            whole = len(self.engine.owned(self.network)) == self.network.n_nodes
+            if self.rule.bitwise and whole:  # what follows from exact sums is the same everywhere
                 return [part.vector for part in yielded]
             return self.broadcast(yielded[0].vector)
         sums = [part if isinstance(part, Sum) else Sum(part) for part in yielded]

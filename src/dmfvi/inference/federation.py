@@ -67,6 +67,10 @@ class Federation:
             )
         return cls(given)
 
+    def __deepcopy__(self, memo: object) -> Federation:
+        """Itself: engines and rules that were made already are shared by copies of an estimator."""
+        return self
+
     @property
     def name(self) -> str:
         """The network's."""
@@ -74,7 +78,12 @@ class Federation:
 
     def __repr__(self) -> str:
         parts = [repr(self.network)]
-        for name, usual in (("consensus", "auto"), ("engine", "local"), ("links", None)):
+        for name, usual in (
+            ("consensus", "auto"),
+            ("engine", "local"),
+            ("links", None),
+            ("n_jobs", None),
+        ):
             value = getattr(self, name)
             if value != usual:
                 parts.append(f"{name}={value!r}")

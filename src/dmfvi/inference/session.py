@@ -188,6 +188,8 @@ class Session:
         chosen, settings = federation.consensus, dict(usual_settings or {})
         if chosen == "auto":
             chosen = "all-reduce" if graph.n_nodes == 1 else usual_consensus
+            if not engine.reliable and not consensus.RULES[chosen].tolerates_loss:
+                chosen = "exact-sum"
         if chosen in consensus.RULES:
             settings = {
                 k: v for k, v in settings.items() if k in consensus.settings_of(str(chosen))
@@ -251,7 +253,7 @@ class Session:
         if not isinstance(made[0], Generator):
             return made
         beliefs = self.collective.run(made)
-        if self.rule.bitwise or not isinstance(model, ConjugateModel):
+        if (self.rule.bitwise and self.whole) or not isinstance(model, ConjugateModel):
             return beliefs  # the same already, or its coroutine ends with a broadcast
         agreed = self.collective.broadcast(beliefs[0].pack())
         return [q.unpack(natural) for q, natural in zip(beliefs, agreed, strict=True)]
@@ -319,6 +321,7 @@ class Session:
             tol=task.tol or 1.0,
             replicated=task.replicated,
             fixed_sweeps=task.max_iter if task.tol is None else None,
+            max_sweeps=task.max_iter,
         )
 
         def inference(run: Run) -> Inference:
@@ -384,15 +387,16 @@ class _Task:
         return [Batch(s, extra) for s, extra in zip(self.shards, self.carried, strict=True)]
 
 
-def warn_unless_converged(run: Run, tol: float, stacklevel: int) -> None:
+def warn_unless_converged(run: Run, tol: float | None, stacklevel: int) -> None:
     """Warn, at the caller's line, how far a run has come and what to do."""
     if run.converged:
         return
+    goal = f"below tol/10 = {0.1 * tol:.1e}" if tol is not None else "small"
     last, limited = run.history[-1], sum(record.limited_steps for record in run.history)
     warnings.warn(
         f"not converged after {run.n_sweeps} iterations ({last.round} message rounds): relative change {last.change:.2e}, "
         f"disagreement {last.disagreement:.2e}, {limited} limited steps; nodes stop when the error they "
-        f"estimate from both, and from how slowly changes shrink, is below tol/10 = {0.1 * tol:.1e}: "
+        f"estimate from both, and from how slowly changes shrink, is {goal}: "
         "raise max_iter or loosen tol",
         ConvergenceWarning,
         stacklevel=stacklevel + 1,

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,6 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, Federation):
         rule = value.consensus
         return Federation(value.network, rule.name if isinstance(rule, ConsensusRule) else rule)
-    if name == "random_state" and not isinstance(value, int):
+    if name == "random_state" and not isinstance(value, Integral):
         return None
     return value

@@ -34,8 +34,8 @@ HELP_AGAIN = 0.02
 PHASES_AHEAD, ROUNDS_AHEAD = 1, 10_000_000
 #: numbers in a message at most
 LARGEST_MESSAGE = 2**27
-#: magnitudes beyond this are no statistics of standardised data
-LARGEST_NUMBER = 1e100
+#: larger magnitudes are no sums of data
+LARGEST_NUMBER = 1e300
 #: a node that comes back meets a newer entry of itself once or twice; a second node with its id makes that endless
 MOST_LIVES = 20
 #: rounds of a neighbour that are kept until they are needed
@@ -251,6 +251,10 @@ class NetworkNode:
         if view.component != before:
             logger.info("node %d: members are now %s", self.node, list(view.component))
         self.say_view()
+
+    def rejoin(self) -> None:
+        """Come as a new member: the fit begins anew for all."""
+        self._see(self.view.renewed())
 
     def leave(self) -> None:
         """Inform the neighbours that this node leaves for good."""

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from dmfvi.consensus.base import LocalView
+from dmfvi.consensus.base import LocalView, LostTrack
 from dmfvi.engines.base import Observer, Run, check_links, record_round
 from dmfvi.engines.net.compression import SHARE, SHRINKING
-from dmfvi.engines.net.endpoint import HELP_AGAIN, NetworkNode
+from dmfvi.engines.net.endpoint import HELP_AGAIN, MembershipChanged, NetworkNode
 from dmfvi.network import Network
 from dmfvi.node import (
     NO_STOP,
@@ -101,7 +101,12 @@ class NetworkEngine:
                 node.sizes[phase] = _sizes(job, state)
             inbox, told = self._exchange(state, data, {ids[j]: j for j in view.neighbours})
             asked = asked or told
-            state, report = step_node(job, state, inbox)
+            try:
+                state, report = step_node(job, state, inbox)
+            except LostTrack as reason:
+                logger.warning("%s", reason)
+                node.rejoin()
+                raise MembershipChanged(str(reason)) from reason
             number += 1
             disagreement = report.disagreement
             sent = len(data) * view.degree
@@ -123,7 +128,8 @@ class NetworkEngine:
         """After the last round: catch up if need be, send the final message, and note it in the journal."""
         node, phase = self.node, self.node.phase
         swept_all = job.fixed_sweeps is not None and state.sweeps >= job.fixed_sweeps
-        if state.done and not (state.converged or swept_all or asked):
+        ended = state.converged or swept_all or asked or job.gave_up(state)
+        if state.done and not ended:
             ids = node.view.component
             state = self._caught_up(job, state, [ids[j] for j in state.view.neighbours])
             run.beliefs = [state.belief]

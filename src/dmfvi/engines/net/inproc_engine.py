@@ -109,7 +109,7 @@ class InProcessEngine:
         if network.n_nodes == 1:
             return LocalEngine().run(job, network, shards, beliefs, max_rounds, observer)
         check_links(self, job.rule)
-        self._open_journals(network)
+        self._open_journals(network, job.rule.bitwise)
         hub = Hub(self.clock)
         merged = MergedRounds(beliefs, observer)
         engines = [self._engine(network, node, hub) for node in range(network.n_nodes)]
@@ -191,8 +191,8 @@ class InProcessEngine:
 
     # -- journals -----------------------------------------------------------------------
 
-    def _open_journals(self, network: Network) -> None:
-        """One journal a node, all cut back to what every node remembers."""
+    def _open_journals(self, network: Network, in_step: bool) -> None:
+        """One journal a node, cut back to a round that every node has unless nodes sweep in step by themselves."""
         if self.folder is None:
             return
         if not self.journals:
@@ -206,6 +206,8 @@ class InProcessEngine:
             if self.resume:
                 self._resume(self.journals)
         rounds = [set(journal.rounds(self.phase)) for journal in self.journals]
+        if in_step and all(rounds):
+            return  # neighbours are at most one sum apart, and hand each other the results
         common = max(set.intersection(*rounds), default=-1)
         if common < 0 and any(rounds):
             newest = [max(known, default=-1) for known in rounds]
@@ -303,4 +305,5 @@ def _merged(records: Sequence[RoundRecord]) -> RoundRecord:
         limited_steps=sum(record.limited_steps for record in records),
         swept=any(record.swept for record in records),
         sweeps=max(record.sweeps for record in records),
+        least_sweeps=min(record.least_sweeps for record in records),
     )

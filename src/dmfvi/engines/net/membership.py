@@ -64,6 +64,10 @@ class View:
             return self
         return self._with(replace(self.own, version=self.own.version + 1, hears=hears))
 
+    def renewed(self) -> View:
+        """This node's entry with a later version, which begins another epoch."""
+        return self._with(replace(self.own, version=self.own.version + 1))
+
     def finished(self, epoch: int) -> View:
         """This node is done in that epoch."""
         return self._with(replace(self.own, news=self.own.news + 1, done_in=epoch))

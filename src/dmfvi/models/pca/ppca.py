@@ -137,7 +137,11 @@ class PPCA(FactorEstimator):
                 verbose=self.verbose,
                 observer=observer,
             )
-            history += [replace(r, round=r.round + len(history)) for r in made.run.history]
+            before = len(history)  # a sweep a round
+            history += [
+                replace(r, round=r.round + before, sweeps=r.sweeps + before)
+                for r in made.run.history
+            ]
             ended = observer is not None and made.n_rounds < min(left, STAGE_ROUNDS)
             if made.converged or ended or len(history) >= self.max_iter:
                 run = Run(made.run.beliefs, history, made.run.converged)

@@ -219,11 +219,13 @@ class RatingFactorization(RatingPredictor):
     ) -> None:
         already = 0 if belief is None else belief.sweeps
         latest: list[Inference] = []
+        done = [0]
         with live_sweeps("ratings", int(self.max_iter), self.verbose > 0, already) as show:
 
             def observe(record: RoundRecord, so_far: Inference) -> bool:
-                if not record.swept:
+                if record.least_sweeps == done[0]:  # not all nodes have made another sweep
                     return False
+                done[0] = record.least_sweeps
                 latest[:] = [so_far]
                 if watched is not None:
                     self._errors.append(watched.rmse(so_far, self._shards))
@@ -341,7 +343,8 @@ class RatingFactorization(RatingPredictor):
             [UserPosteriors.of(shard, belief, steps) for shard, belief in pairs]
         )
         super()._keep(inference)
-        swept = np.flatnonzero([record.swept for record in inference.run.history])
+        least = [record.least_sweeps for record in inference.run.history]
+        swept = np.flatnonzero(np.diff(least, prepend=0))
         sent = np.cumsum(self.history_["bytes_sent"])[swept]
         self.history_ = {
             name: self.history_[name][swept] for name in ("objective", "change", "disagreement")
