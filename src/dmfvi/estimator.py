@@ -66,7 +66,9 @@ converged_ : bool
 n_features_in_ : int
     Number of columns, where the data are a table.
 feature_names_in_ : array of str
-    Names of the columns, where the data had names."""
+    Names of the columns, where the data had names.
+consensus_ : dict
+    The rule that ran, how its sums travel, nodes, numbers of a vector, and rounds of a sweep without loss."""
 
 
 class NetworkEstimator(BaseEstimator):
@@ -86,6 +88,7 @@ class NetworkEstimator(BaseEstimator):
         "n_start_rounds_",
         "n_start_bytes_",
         "converged_",
+        "consensus_",
     )
     #: what a file of its data holds; the rows of "sequences" are in order of time, those of "rows" in any
     _data_form: ClassVar[Literal["rows", "sequences", "tracks", "ratings"]] = "rows"
@@ -129,6 +132,36 @@ class NetworkEstimator(BaseEstimator):
         seen = copy.copy(self)
         seen._show(node)
         return seen
+
+    def summary(self) -> str:
+        """How the fit went, in a few lines of text."""
+        check_is_fitted(self)
+        how = getattr(self, "consensus_", {})
+        lines = [f"{type(self).__name__}: {self._outcome()}"]
+        if hasattr(self, "n_rounds_"):
+            rule = " by ".join(str(how[k]) for k in ("rule", "transport") if k in how)
+            lines.append(
+                f"{self.n_iter_} sweeps, {self.n_rounds_} message rounds (+ {self.n_start_rounds_} for the start), "
+                f"{how.get('nodes', 1)} nodes, {rule}"
+            )
+            lines.append(f"evidence lower bound {self.lower_bound_:.8g}")
+        return "\n".join(lines)
+
+    def _outcome(self) -> str:
+        if self.converged_ or not hasattr(self, "history_"):
+            return "converged" if self.converged_ else "NOT converged"
+        last = {name: self.history_[name][-1] for name in ("change", "disagreement")}
+        return (
+            f"NOT converged: relative change {last['change']:.1e}, disagreement {last['disagreement']:.1e}, "
+            "these numbers are not the posterior"
+        )
+
+    def __repr__(self, **options: Any) -> str:
+        """As scikit-learn's, and what is wrong with a fit that has not converged."""
+        shown = super().__repr__(**options)
+        if getattr(self, "converged_", True):
+            return str(shown)
+        return f"{shown}  # {self._outcome()}"
 
     # -- for subclasses -----------------------------------------------------------------------
 
@@ -253,6 +286,7 @@ class NetworkEstimator(BaseEstimator):
         self.n_start_rounds_ = inference.start_rounds
         self.n_start_bytes_ = inference.start_bytes
         self.converged_ = inference.converged
+        self.consensus_ = inference.consensus
 
     # -- files --------------------------------------------------------------------------------
 

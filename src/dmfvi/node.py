@@ -178,7 +178,19 @@ def _target(job: Job, view: LocalView, own: FloatArray) -> FloatArray:
 
 
 def _statistics(job: Job, shard: Any, belief: Any) -> FloatArray:
-    """This node's statistics; those of a batch on top of earlier ones are a plain sum."""
+    """This node's statistics, finite where the rule needs them to be."""
+    own = _with_carried(job, shard, belief)
+    if job.rule.bitwise and not np.isfinite(own).all():
+        where = int(np.flatnonzero(~np.isfinite(own))[0])
+        raise OverflowError(
+            f"{job.model.describe(where)} of a node is {own[where]}: it has no exact sum; look for overflow in the "
+            "data's units, or for NaN"
+        )
+    return own
+
+
+def _with_carried(job: Job, shard: Any, belief: Any) -> FloatArray:
+    """Statistics of a batch on top of earlier ones are a plain sum."""
     if not isinstance(shard, Batch):
         return job.model.statistics(shard, belief)
     own = job.model.statistics(shard.shard, belief).copy()

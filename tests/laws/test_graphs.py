@@ -142,3 +142,35 @@ def test_late_messages_and_pauses_cost_rounds_and_not_a_bit(links: Links, transp
         fits.append(model.fit(*data))
     assert fits[0].converged_
     assert {_bits(p) for p in fits[0].node_posteriors_} == {_bits(fits[1].posterior_)}
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_bregman_admm_finds_the_pooled_posterior_too(graph: str) -> None:
+    """By its exact schedule where rounding does not grow in it, else by Chebyshev rounds."""
+    network = Network.from_networkx(GRAPHS[graph], graph)
+    model, data = FITS["pca"](network=Federation(network, "bregman-admm"))
+    model.fit(*(uneven(part, network.n_nodes) for part in data))
+    exact, rows = FITS["pca"](tol=1e-10)
+    reference = exact.fit(*rows).posterior_
+    assert model.converged_
+    assert max(p.distance(reference) for p in model.node_posteriors_) < 1e-6
+
+
+def test_a_fit_that_has_not_converged_says_so_wherever_it_is_shown() -> None:
+    model, data = FITS["pca"](network=Network.ring(3), max_iter=2)
+    with pytest.warns(UserWarning, match="not converged after 2 iterations"):
+        model.fit(*data)
+    for text in (repr(model), model.summary()):
+        assert "NOT converged: relative change" in text
+    assert "NOT" not in repr(pooled("pca"))
+    assert "converged" in pooled("pca").summary()
+
+
+def test_statistics_without_a_sum_are_named() -> None:
+    from dmfvi import infer
+    from dmfvi.models import LinearRegression
+    from dmfvi.models.regression.linear import RegressionShard
+
+    huge = [RegressionShard(np.full((2, 1), 1e200), np.ones(2))] * 3
+    with np.errstate(over="ignore"), pytest.raises((OverflowError, ValueError), match="finite|inf"):
+        infer(LinearRegression(np.ones(1)), huge, Network.ring(3))

@@ -166,6 +166,11 @@ class ConsensusRule(ABC):
     def estimate(self, state: Any) -> FloatArray:
         """This node's estimate of the average target."""
 
+    def facts(self, view: LocalView, size: int) -> dict[str, Any]:
+        """What a fit reports of its rule: name, nodes, numbers in a vector, rounds of a sweep without loss."""
+        rounds = self.rounds_per_sweep(view)
+        return {"rule": self.name, "nodes": view.n_nodes, "numbers": size, "rounds": rounds}
+
     @abstractmethod
     def rounds_per_sweep(self, view: LocalView) -> int:
         """Rounds between local sweeps on this network while no message is late."""

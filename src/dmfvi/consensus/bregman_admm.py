@@ -37,6 +37,8 @@ from dmfvi.tags import stored_as
 HISTORY = 48
 #: consensus error left per sweep in the edge-anchored form
 EDGE_DAMPING = 0.15
+#: disagreement that rounding leaves after a sweep of the exact schedule
+EXACT_ROUNDING = 1e-10
 #: weight of the newest observation in the running mean of staleness
 STALENESS_MEMORY = 0.05
 #: a neighbour silent for longer is away, not late: it must not slow the others down
@@ -121,6 +123,7 @@ class Plan:
     edge_rounds: int
     fixed_rounds: bool
     lowest: float  # l_2
+    exact: bool = False  # the schedule leaves no disagreement but rounding
 
 
 @stored_as("admm-state")
@@ -221,6 +224,9 @@ class BregmanADMM(ConsensusRule):
         disagreement = moved / (state.last_step * state.plan.lowest)
         if not state.steady or max(lags, default=0) > 0:
             disagreement = max(disagreement, _apart(state))
+        elif state.plan.exact:
+            # within a sweep beliefs may move apart before its last round brings them together
+            disagreement = EXACT_ROUNDING
         state = _catch_up(state)
         state = state._replace(
             dual=dual,
@@ -267,13 +273,14 @@ class BregmanADMM(ConsensusRule):
     def _plan(self, view: LocalView) -> Plan:
         fixed = None if self.rounds == "auto" else self.rounds
         edge_rounds = edge_form_rounds(view, self.penalty) if fixed is None else fixed
-        schedule, rounds = None, edge_rounds
+        schedule, rounds, exact = None, edge_rounds, False
         if self.penalty == "auto":
             mixing = design_mixing(view.eigenvalues, fixed, self.damping)
             schedule, rounds = Schedule.of(mixing), mixing.rounds
+            exact = mixing.damping == 0.0
         lowest = float(view.eigenvalues[0]) if len(view.eigenvalues) else 1.0
         c = edge_penalty(view, self.penalty)
-        return Plan(schedule, rounds, c, edge_rounds, fixed is not None, lowest)
+        return Plan(schedule, rounds, c, edge_rounds, fixed is not None, lowest, exact)
 
 
 def _said(state: AdmmState, belief: FloatArray | None) -> FloatArray:

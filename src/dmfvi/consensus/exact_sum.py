@@ -171,6 +171,9 @@ class ExactSum(ConsensusRule):
     def estimate(self, state: SumState) -> FloatArray:
         return state.own if state.result is None else state.result
 
+    def facts(self, view: LocalView, size: int) -> dict[str, Any]:
+        return super().facts(view, size) | {"transport": self._way(view)}
+
     def rounds_per_sweep(self, view: LocalView) -> int:
         return {"all-reduce": 2, "tree": 2 * view.radius}.get(self._way(view), view.diameter) or 1
 
@@ -209,12 +212,6 @@ def cost(transport: str, network: Network, n: int = 1000) -> Cost:
 
 def _begun(state: SumState, target: FloatArray) -> SumState:
     """The next sum, with what neighbours that are ahead have sent of it."""
-    if not np.isfinite(target).all():
-        where = int(np.flatnonzero(~np.isfinite(target))[0])
-        raise OverflowError(
-            f"statistic {where} of {len(target)} is {target[where]}: a sum of it has no meaning; look for overflow in "
-            "the data's units"
-        )
     state = state._replace(
         own=target,
         vectors={state.view.node: target},

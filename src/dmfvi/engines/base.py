@@ -35,6 +35,7 @@ class Run:
     beliefs: list[Any]
     history: list[RoundRecord] = field(default_factory=list)
     converged: bool = False
+    vector_size: int = 0  # numbers that a node hands in for one sum
 
     @property
     def n_sweeps(self) -> int:

@@ -64,7 +64,7 @@ class LocalEngine:
             nodes = list(each(lambda p: start_node(job, p, shards[p.node], beliefs[p.node]), views))
             post = _PostOffice(network, self.links, job.rule.collective, self.rng)
             post.send([message_of(job, node) for node in nodes], 0)
-            run = Run([node.belief for node in nodes])
+            run = Run([node.belief for node in nodes], vector_size=nodes[0].own.size)
             for number in range(1, max_rounds + 1):
                 nodes, reports = self._round(job, nodes, post, number, each)
                 record = record_round(job, number, nodes, reports, post.bytes_sent)

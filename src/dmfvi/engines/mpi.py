@@ -108,7 +108,7 @@ class MpiEngine:
             self.journal.keep = 2 + -(-view.diameter // self.journal.every)
         state, number = self._start(job, phase, view, shards[0], beliefs[0])
         exchange = self._exchange(job, view)
-        run = Run([state.belief])
+        run = Run([state.belief], vector_size=state.own.size)
         report: NodeReport | None = None
         asked = False  # an observer on this rank has asked to stop
         message = message_of(job, state)

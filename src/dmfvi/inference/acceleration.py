@@ -66,6 +66,9 @@ class Accelerated(Model):
     def beliefs_alike(self) -> bool:
         return self.model.beliefs_alike
 
+    def describe(self, place: int) -> str:
+        return self.model.describe(place)
+
     def begin(self, belief: Any) -> AcceleratedBelief:
         """The belief of a node before its first sweep."""
         return AcceleratedBelief(belief, self.model.implied_total(belief))

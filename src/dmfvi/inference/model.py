@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmfvi.families.base import Family
+from dmfvi.families.base import MATRIX, Family
 from dmfvi.linalg import FloatArray, relative_norm
 
 #: q(global variables) of a conjugate model: one family; named blocks are a ``Product``, a family too
@@ -107,6 +107,10 @@ class Model(ABC):
     def gaussian_scalars(self, belief: Any) -> tuple[int, float] | None:
         """Number of scalar Gaussians at the front of the statistics, and the deviation that counts as one."""
         return None
+
+    def describe(self, place: int) -> str:
+        """What a number of the statistics is, for messages."""
+        return f"statistic {place}"
 
     def refreshed(self, shard: Any) -> Any:
         """The shard as if it had never been visited, for models whose local step keeps state in it."""
@@ -212,6 +216,16 @@ class ConjugateModel(Model):
 
     def blocks(self, total: FloatArray) -> Sequence[slice]:
         return self._prior.block_slices()
+
+    def describe(self, place: int) -> str:
+        prior, at = self._prior, 0
+        names = prior.natural_names
+        for name, part, axes in zip(names, prior.natural, prior.event_axes, strict=True):
+            width = part.shape[-1] if axes == MATRIX else 0
+            at += part.size // (width * width) * (width * (width + 1) // 2) if width else part.size
+            if place < at:
+                return f"statistic {place} (of {name})"
+        return "the bound"
 
     def implied_total(self, belief: Any) -> FloatArray | None:
         return np.append(belief.pack() - self._prior.pack(), 0.0)

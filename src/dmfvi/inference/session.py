@@ -41,6 +41,7 @@ class Inference:
     run: Run
     start_rounds: int = 0
     start_bytes: int = 0
+    consensus: dict[str, Any] = field(default_factory=dict)  # what the rule says of itself
 
     @cached_property
     def posteriors(self) -> list[Any]:
@@ -324,10 +325,13 @@ class Session:
             max_sweeps=task.max_iter,
         )
 
+        view = rule.local_view(self.network, 0)
+
         def inference(run: Run) -> Inference:
             cost = self.collective
             plain = [b.belief for b in run.beliefs] if acceleration else list(run.beliefs)
-            return Inference(model, plain, run, cost.n_rounds, cost.bytes_sent)
+            spent = cost.n_rounds, cost.bytes_sent
+            return Inference(model, plain, run, *spent, rule.facts(view, run.vector_size))
 
         so_far, most = Run(beliefs), task.max_rounds
         with live_rounds(self.label, task.tol or 1.0, most, task.verbose > 0) as show:

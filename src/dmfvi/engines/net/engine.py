@@ -87,7 +87,7 @@ class NetworkEngine:
             return Run([belief], [known], True)
         view = job.rule.local_view(network, index)
         state, number = self._start(job, phase, view, shards[0], beliefs[0])
-        run = Run([state.belief])
+        run = Run([state.belief], vector_size=state.own.size)
         disagreement = np.inf
         asked = False  # an observer, of this node or another, has asked to stop
         while not state.done and number < max_rounds:
