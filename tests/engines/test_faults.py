@@ -191,8 +191,10 @@ def test_compressed_messages_end_exact(make_cluster, tmp_path: Path, loss: float
         cluster.wait()
         check_exact(cluster, list(range(5)), SHARDS)
         sent[name] = sum(p.node.counts.sent_bytes for p in cluster.programs.values())
-    if loss == 0:  # the others need more rounds, or find nothing to leave out (docs/deploy.md)
-        assert sent["single"] < sent["none"]
+    if (
+        loss == 0
+    ):  # exact sums are sent as they are; a smaller code is for Bregman ADMM (docs/deploy.md)
+        assert max(sent.values()) < 1.05 * min(sent.values())
 
 
 def _slowed(cluster: Cluster) -> None:

@@ -249,7 +249,7 @@ def test_what_is_refused_is_not_kept() -> None:
     node.listen(0.0)
     node.begin()
     hostile = FRAME._replace(
-        sender=1, epoch=node.epoch, phase=0, round=0, payload=np.full(9, 1e200)
+        sender=1, epoch=node.epoch, phase=0, round=0, payload=np.full(9, 1e305)
     )
     attacker.send(pack(hostile))
     node.listen(0.1)

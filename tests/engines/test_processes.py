@@ -61,7 +61,7 @@ def test_each_node_is_killed_and_comes_back(
     timing = "patience = 0.5\nsilence = 300.0\nsettle = 1.0"
     # frames take their time, as over a long link: the fit lasts until all have been killed
     cluster = Processes(
-        tmp_path, network, shards, authority, timing=timing, faults="latency = 0.06"
+        tmp_path, network, shards, authority, timing=timing, faults="latency = 0.25"
     )
     with running(cluster):
         for victim in nodes:

@@ -176,5 +176,8 @@ def test_statistics_without_a_sum_are_named() -> None:
     from dmfvi.models.regression.linear import RegressionShard
 
     huge = [RegressionShard(np.full((2, 1), 1e200), np.ones(2))] * 3
-    with np.errstate(over="ignore"), pytest.raises((OverflowError, ValueError), match="finite|inf"):
+    with (
+        np.errstate(over="ignore"),
+        pytest.raises((OverflowError, ValueError), match=r"finite|inf"),
+    ):
         infer(LinearRegression(np.ones(1)), huge, Network.ring(3))

@@ -24,6 +24,7 @@ from dmfvi.engines.links import Links
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.node import (
+    NO_STOP,
     Job,
     Message,
     NodeReport,
@@ -112,7 +113,7 @@ class MpiEngine:
         report: NodeReport | None = None
         asked = False  # an observer on this rank has asked to stop
         message = message_of(job, state)
-        self._check_sizes(message)
+        self._check_sizes(state.own.size)
         while number < max_rounds:
             pending = exchange.begin(message)
             if report is not None:  # while the messages travel
@@ -132,10 +133,10 @@ class MpiEngine:
         swept_all = job.fixed_sweeps is not None and state.sweeps >= job.fixed_sweeps
         met = swept_all or not (asked or job.gave_up(state))
         run.converged = self._everybody(state.done and met)
-        if self.journal is not None and state.done:
+        if self.journal is not None and run.converged:
             self.journal.finish(phase, (state.belief, run.history[-1]))
-        elif self.journal is not None:
-            self.journal.note(phase, number, state)
+        elif self.journal is not None:  # ended early: it may go on from here
+            self.journal.note(phase, number, state._replace(done=False, stop_at=NO_STOP))
         return run
 
     def forget(self) -> None:
@@ -203,10 +204,10 @@ class MpiEngine:
         self.comm.Allreduce(mine, least, op=MPI.MIN)
         return bool(least[0])
 
-    def _check_sizes(self, message: Message) -> None:
+    def _check_sizes(self, size: int) -> None:
         """Messages of different sizes would end in a truncated buffer."""
         sizes = np.empty(self.comm.Get_size(), dtype=np.int64)
-        self.comm.Allgather(np.array([message.payload.size], dtype=np.int64), sizes)
+        self.comm.Allgather(np.array([size], dtype=np.int64), sizes)
         if (sizes != sizes[0]).any():
             raise ValueError(
                 f"ranks have messages of {sizes.tolist()} numbers: their data have different numbers of "
