@@ -32,8 +32,8 @@ def test_frames_that_suffer_end_in_the_exact_posterior(faults: Faults) -> None:
     assert found.converged
     for q in found.posteriors:
         np.testing.assert_allclose(q.pack(), wanted.posterior.pack(), rtol=1e-6, atol=1e-6)
-    # something has been lost or late
-    assert found.n_rounds > infer(MODEL, SHARDS, RING, random_state=0).n_rounds
+    # frames that are missed are repeated within a round
+    assert found.n_rounds >= infer(MODEL, SHARDS, RING, random_state=0).n_rounds
 
 
 def test_an_estimator_takes_it_by_its_name() -> None:
