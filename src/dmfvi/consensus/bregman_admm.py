@@ -224,7 +224,7 @@ class BregmanADMM(ConsensusRule):
         disagreement = moved / (state.last_step * state.plan.lowest)
         if not state.steady or max(lags, default=0) > 0:
             disagreement = max(disagreement, _apart(state))
-        elif state.plan.exact:
+        elif state.plan.exact and not any(lags):
             # within a sweep beliefs may move apart before its last round brings them together
             disagreement = EXACT_ROUNDING
         state = _catch_up(state)
