@@ -1,4 +1,4 @@
-"""Bregman ADMM in natural coordinates: the default rule.
+"""Bregman ADMM in natural coordinates: the rule of the paper.
 
 Node i's part of the objective, as a function of the mean parameters mu, is
 V F_i(mu) = -<t_i, mu> + A*(mu). With KL penalties and the dual taken in natural coordinates every
