@@ -90,8 +90,8 @@ def draw_ratings(
                 first = _uniform(_mix(state))
                 state += GOLDEN
                 second = _uniform(_mix(state))
-                luck = math.sqrt(-2.0 * math.log(first)) * math.cos(2.0 * math.pi * second)
-                value = centre + user_bias[user] + item_bias[item] + noise * luck
+                normal = math.sqrt(-2.0 * math.log(first)) * math.cos(2.0 * math.pi * second)
+                value = centre + user_bias[user] + item_bias[item] + noise * normal
                 for m in range(rank):
                     value += user_factors[user, m] * item_factors[item, m]
                 values[e] = min(max(np.rint(value), low), high)

@@ -176,8 +176,8 @@ class RatingPosterior:
         """One joint draw of a user (mean (K,), covariance (K, K)) and all items: their ratings without noise."""
         user = rng.multivariate_normal(mean, covariance, method="cholesky")
         roots = np.linalg.cholesky(unpack_symmetric(self.item_covariance[: self.n_items]))
-        luck = rng.standard_normal((self.n_items, len(mean)))
-        items = self.item_mean[: self.n_items] + np.einsum("dij,dj->di", roots, luck)
+        draws = rng.standard_normal((self.n_items, len(mean)))
+        items = self.item_mean[: self.n_items] + np.einsum("dij,dj->di", roots, draws)
         scores = items[:, :-1] @ user[:-1] + items[:, -1] + user[-1]
         return np.asarray(self.units.mean + self.units.scale * scores)
 
