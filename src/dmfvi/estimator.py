@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from textwrap import indent
 from typing import Any, ClassVar, Literal, Self
 
@@ -71,8 +72,30 @@ consensus_ : dict
     The rule that ran, how its sums travel, nodes, numbers of a vector, and rounds of a sweep without loss."""
 
 
-class NetworkEstimator(BaseEstimator):
-    """Runs a model on one node or many and keeps every node's posterior."""
+class Fitted:
+    """Attributes of every fitted estimator that are no parameters."""
+
+    posterior_: Any
+    node_posteriors_: list[Any]
+    _model: Any
+    _belief: Any
+    _node_beliefs: list[Any]
+    _units: Any
+
+
+@dataclass(eq=False, repr=False)
+class NetworkEstimator(Fitted, BaseEstimator):
+    """Runs a model on one node or many and keeps every node's posterior.
+
+    Estimators are dataclasses whose fields are their parameters, so that no constructor is written by hand.
+    """
+
+    _: KW_ONLY
+    network: Network | Federation | None = None
+    tol: float = 1e-6
+    max_iter: int = 5000
+    random_state: Any = None
+    verbose: int = 0
 
     #: fitted attributes that a file keeps, here or in a base class; the rest follows from them
     _kept: ClassVar[tuple[str, ...]] = (
@@ -94,12 +117,8 @@ class NetworkEstimator(BaseEstimator):
     _data_form: ClassVar[Literal["rows", "sequences", "tracks", "ratings"]] = "rows"
     #: what consensus="auto" means for this estimator
     _consensus: ClassVar[str] = "exact-sum"
-
-    posterior_: Any
-    node_posteriors_: list[Any]
-    _model: Any
-    _belief: Any
-    _node_beliefs: list[Any]
+    #: whether entries of its tables may be missing (NaN)
+    _takes_missing: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Docstrings name the shared parameters once; ``help`` shows them in full."""
@@ -107,21 +126,6 @@ class NetworkEstimator(BaseEstimator):
         if cls.__doc__:
             for mark, text in ((SHARED_PARAMETERS, PARAMETERS), (SHARED_ATTRIBUTES, ATTRIBUTES)):
                 cls.__doc__ = cls.__doc__.replace(f"    {mark}", indent(text, "    "))
-
-    def __init__(
-        self,
-        *,
-        network: Network | Federation | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 5000,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.network = network
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.verbose = verbose
 
     def at_node(self, node: int) -> Self:
         """The same model as one node sees it: with that node's own posterior."""
@@ -177,6 +181,10 @@ class NetworkEstimator(BaseEstimator):
     def _take(self, node: int) -> None:
         """Set the fitted attributes that depend on whose posterior it is."""
 
+    def _make_model(self) -> Model:
+        """The model, from the parameters and from what a file keeps."""
+        raise NotImplementedError(f"{type(self).__name__} has no model of its own")
+
     def _in_data_units(self, posterior: Any) -> Any:
         """A node's posterior in the data's units."""
         return posterior
@@ -199,27 +207,25 @@ class NetworkEstimator(BaseEstimator):
         session: Session,
         *,
         reset: bool = True,
-        allow_nan: bool = True,
         least: int = 1,
         stacklevel: int = 4,
     ) -> list[FloatArray]:
         """One float array per node of this process, from one array or a list of arrays."""
-        finite: Any = "allow-nan" if allow_nan else True
         if is_shard_list(X):
             session.refuse_parts(len(X))
             shards = check_shards(X, allow_empty=not reset)
             for i, shard in enumerate(shards):
-                if not allow_nan and np.isnan(shard).any():
+                if not self._takes_missing and np.isnan(shard).any():
                     raise ValueError(
                         f"shard {i} contains NaN: {type(self).__name__} needs complete rows, impute first"
                     )
             filled = next((part for part in X if len(part)), X[0])
-            self._validated(filled, reset, finite, min(least, len(filled)))
+            self._validated(filled, reset, min(least, len(filled)))
             if not session.pooled:
                 check_one_shard_per_node(shards, session.network)
         else:
-            shards = [self._validated(unmasked(X), reset, finite, least)]
-        if reset and allow_nan:
+            shards = [self._validated(unmasked(X), reset, least)]
+        if reset and self._takes_missing:
             warn_of_empty_samples(shards, stacklevel)
         if session.pooled:
             return [np.concatenate(shards)]
@@ -227,19 +233,19 @@ class NetworkEstimator(BaseEstimator):
             return shards
         return split_evenly(shards[0], session.network, allow_empty=not reset)
 
-    def _checked_rows(self, X: Any, allow_nan: bool = True) -> FloatArray:
+    def _checked_rows(self, X: Any) -> FloatArray:
         """One validated array for predictions; a list of shards is stacked."""
         check_is_fitted(self)
         if is_shard_list(X):
             X = np.concatenate(check_shards(X, allow_empty=True))
-        return self._validated(unmasked(X), False, "allow-nan" if allow_nan else True)
+        return self._validated(unmasked(X), False)
 
-    def _validated(self, X: Any, reset: bool, finite: Any, least: int = 1) -> FloatArray:
+    def _validated(self, X: Any, reset: bool, least: int = 1) -> FloatArray:
         return np.asarray(
             validate_data(
                 self,
                 X,
-                ensure_all_finite=finite,
+                ensure_all_finite="allow-nan" if self._takes_missing else True,
                 dtype=np.float64,
                 reset=reset,
                 ensure_min_samples=least,
@@ -288,6 +294,11 @@ class NetworkEstimator(BaseEstimator):
         self.converged_ = inference.converged
         self.consensus_ = inference.consensus
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._takes_missing
+        return tags
+
     # -- files --------------------------------------------------------------------------------
 
     def _saved(self) -> dict[str, Any]:
@@ -305,7 +316,9 @@ class NetworkEstimator(BaseEstimator):
 
     def _rebuild(self) -> None:
         """The model and the posteriors in the data's units, from what a file keeps."""
-        self.node_posteriors_ = [self._in_data_units(q) for q in self._node_beliefs]
+        self._model = self._make_model()
+        found = self._model.posteriors(self._node_beliefs)
+        self.node_posteriors_ = [self._in_data_units(q) for q in found]
 
     def _all_kept(self) -> list[str]:
         return [name for made in type(self).__mro__ for name in vars(made).get("_kept", ())]

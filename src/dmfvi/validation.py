@@ -131,10 +131,22 @@ def check_choice(name: str, value: Any, choices: Sequence[str | None]) -> None:
 def check_n_components(n_components: Any, n_features: int) -> None:
     """A whole number from 1 to the number of features."""
     check_whole("n_components", n_components, 1)
-    if n_components > n_features:
+    check_at_most("n_components", n_components, "n_features", n_features)
+
+
+def check_at_most(name: str, value: Any, limit_name: str, limit: int) -> None:
+    """A parameter that the data limit."""
+    if value > limit:
         raise ValueError(
-            f"n_components={n_components} is larger than n_features={n_features}: "
-            f"choose at most {n_features}"
+            f"{name}={value} is larger than {limit_name}={limit}: choose at most {limit}"
+        )
+
+
+def check_instance(name: str, value: Any, wanted: type[Any]) -> None:
+    """A parameter that must be None or an object of one of this package's classes."""
+    if value is not None and not isinstance(value, wanted):
+        raise TypeError(
+            f"{name} must be dmfvi.{wanted.__name__} or None, received {type(value).__name__}"
         )
 
 
@@ -147,8 +159,16 @@ def check_whole(name: str, value: Any, least: int) -> None:
         )
 
 
-def check_positive(name: str, value: Any) -> None:
-    """A parameter that must be a positive number."""
+def check_level(level: Any) -> None:
+    """The probability of an interval."""
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie in (0, 1), received {level!r}")
+
+
+def check_positive(name: str, value: Any, optional: bool = False) -> None:
+    """A parameter that must be a positive number, or None if it is ``optional``."""
+    if value is None and optional:
+        return
     if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
         raise ValueError(f"{name} must be positive, received {plain(value)!r}")
 

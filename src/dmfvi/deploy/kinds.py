@@ -156,15 +156,11 @@ class ModelSettings:
         rows = np.delete(data.data, list(places.values()), axis=1)
         if not rows.shape[1]:
             raise ValueError(f"the table has no column beside {' and '.join(places)}")
-        if self.form == "rows" and not self._takes_missing:
+        if self.form == "rows" and not KINDS[self.kind]._takes_missing:
             _check_complete(data, self.kind)
         further = {name: data.data[:, place] for name, place in places.items()}
         names = data.columns and [c for i, c in enumerate(data.columns) if i not in places.values()]
         return rows, names, KINDS[self.kind]._from_columns(**further)
-
-    @property
-    def _takes_missing(self) -> bool:
-        return bool(self.estimator().__sklearn_tags__().input_tags.allow_nan)
 
     def _federation(self, network: Network, engine: str | Engine) -> Network | Federation:
         """Where messages may be lost an estimator whose own rule needs them all has one that does not."""

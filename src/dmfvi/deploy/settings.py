@@ -52,7 +52,7 @@ def settings_of(estimator: type[Any]) -> dict[str, Setting]:
 
     A seed is a whole number, 0 unless given, so that nodes which are not told agree.
     """
-    hints = get_type_hints(estimator.__init__)
+    hints = get_type_hints(estimator)
     found = {
         name: Setting(name, hints[name], parameter.default)
         for name, parameter in inspect.signature(estimator).parameters.items()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
-from dmfvi.estimator import NetworkEstimator
+from dmfvi.estimator import NetworkEstimator, generator_of
 from dmfvi.inference.session import InferenceObserver, Session
 from dmfvi.linalg import FloatArray
 from dmfvi.models.chains.emissions import Emission
@@ -17,15 +19,17 @@ from dmfvi.models.chains.model import HiddenMarkov, Sequences
 from dmfvi.validation import check_positive, check_whole
 
 
+@dataclass(eq=False, repr=False)
 class HiddenMarkovEstimator(NetworkEstimator):
     """Fits and decodes; subclasses define what a state emits."""
 
-    n_components: int
-    startprob_prior: float | None
-    transmat_prior: float | None
-    n_init: int
-    _model: HiddenMarkov
+    n_components: int = 1
+    _: KW_ONLY
+    startprob_prior: float | None = None
+    transmat_prior: float | None = None
+    n_init: int = 1
     _data_form = "sequences"
+    _takes_missing = True
 
     @staticmethod
     def _from_columns(sequence: FloatArray | None = None) -> dict[str, Any]:
@@ -40,13 +44,13 @@ class HiddenMarkovEstimator(NetworkEstimator):
     def predict(self, X: Any, lengths: Any = None) -> NDArray[np.int64]:
         """The jointly most probable states (Viterbi), one per observation."""
         shard = self._prepared(X, lengths)
-        scores = self._model.scores(shard, self._belief)
-        return most_probable_states(*scores, shard.starts)
+        model: HiddenMarkov = self._model
+        return most_probable_states(*model.scores(shard, self._belief), shard.starts)
 
     def predict_proba(self, X: Any, lengths: Any = None) -> FloatArray:
         """Probability of each state at each observation (T, K), given the whole sequence."""
         shard = self._prepared(X, lengths)
-        return self._model.states(shard, self._belief).states
+        return np.asarray(self._model.states(shard, self._belief).states)
 
     def score_samples(self, X: Any, lengths: Any = None) -> FloatArray:
         """Log probability of each sequence at the posterior mean of initial and transition probabilities.
@@ -90,10 +94,6 @@ class HiddenMarkovEstimator(NetworkEstimator):
             np.full((k, k), 1.0 / k if step is None else float(step)),
         )
 
-    def _rebuild(self) -> None:
-        self._model = self._make_model()
-        super()._rebuild()
-
     @abstractmethod
     def _emission(self) -> Emission:
         """What a state emits, with its prior."""
@@ -101,8 +101,7 @@ class HiddenMarkovEstimator(NetworkEstimator):
     def _check_common(self) -> None:
         check_whole("n_components", self.n_components, 1)
         for name in ("startprob_prior", "transmat_prior"):
-            if getattr(self, name) is not None:
-                check_positive(name, getattr(self, name))
+            check_positive(name, getattr(self, name), optional=True)
 
     @abstractmethod
     def _prepared(self, X: Any, lengths: Any) -> Sequences:
@@ -118,14 +117,15 @@ class HiddenMarkovEstimator(NetworkEstimator):
         self.startprob_ = initial / initial.sum()
         self.transmat_ = transition / transition.sum(1, keepdims=True)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
-
-    def _walk(self, n: int, rng: np.random.Generator, start: FloatArray, step: FloatArray) -> Any:
-        states = np.empty(n, dtype=np.int64)
+    def _walk(self, n_samples: int, random_state: Any) -> tuple[np.random.Generator, Any, Any]:
+        """The generator, parameters drawn from the posterior, and the states of a new sequence."""
+        check_is_fitted(self)
+        check_whole("n_samples", n_samples, 1)
+        rng = generator_of(random_state)
+        draw = self.posterior_.sample(rng)
+        start, step = draw["initial"], draw["transition"]
+        states = np.empty(n_samples, dtype=np.int64)
         states[0] = rng.choice(len(start), p=start)
-        for t in range(1, n):
+        for t in range(1, n_samples):
             states[t] = rng.choice(len(start), p=step[states[t - 1]])
-        return states
+        return rng, draw, states

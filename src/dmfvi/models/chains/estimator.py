@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dmfvi.estimator import generator_of
 from dmfvi.families import Dirichlet, Product
-from dmfvi.inference.federation import Federation
 from dmfvi.inference.session import InferenceObserver
-from dmfvi.inference.starts import FeatureUnits, agree_on_units
-from dmfvi.linalg import FloatArray, inverse, symmetrize
+from dmfvi.linalg import FloatArray
 from dmfvi.models.chains.base import HiddenMarkovEstimator
 from dmfvi.models.chains.emissions import (
     MISSING,
@@ -23,17 +21,17 @@ from dmfvi.models.chains.emissions import (
 )
 from dmfvi.models.chains.model import Sequences
 from dmfvi.models.chains.sequences import join, nodes_of_sequences, sequences_of
-from dmfvi.models.mixture.estimator import BayesianGaussianMixture
+from dmfvi.models.mixture.base import GaussianComponents
 from dmfvi.models.mixture.prediction import impute_mixture, log_predictive
 from dmfvi.models.mixture.shard import MixtureShard
-from dmfvi.network import Network
 from dmfvi.validation import check_positive, check_whole
 
 #: a symbol beyond this is more likely an id than a code
 MOST_SYMBOLS = 1_000_000
 
 
-class GaussianHMM(HiddenMarkovEstimator):
+@dataclass(eq=False, repr=False)
+class GaussianHMM(GaussianComponents, HiddenMarkovEstimator):
     """Bayesian hidden Markov model with Gaussian emissions, pooled or over a network of nodes.
 
     Data are one sequence (T, D), many in one array with ``lengths``, a list of sequences (split over the nodes
@@ -74,37 +72,6 @@ class GaussianHMM(HiddenMarkovEstimator):
     {shared attributes}
     """
 
-    def __init__(
-        self,
-        n_components: int = 1,
-        *,
-        covariance_type: Literal["full", "diag"] = "full",
-        startprob_prior: float | None = None,
-        transmat_prior: float | None = None,
-        mean_prior: ArrayLike | None = None,
-        mean_precision_prior: float = 1.0,
-        degrees_of_freedom_prior: float | None = None,
-        covariance_prior: ArrayLike | None = None,
-        n_init: int = 1,
-        network: Network | Federation | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 5000,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
-        )
-        self.n_components = n_components
-        self.covariance_type = covariance_type
-        self.startprob_prior = startprob_prior
-        self.transmat_prior = transmat_prior
-        self.mean_prior = mean_prior
-        self.mean_precision_prior = mean_precision_prior
-        self.degrees_of_freedom_prior = degrees_of_freedom_prior
-        self.covariance_prior = covariance_prior
-        self.n_init = n_init
-
     def fit(
         self,
         X: Any,
@@ -119,17 +86,10 @@ class GaussianHMM(HiddenMarkovEstimator):
         validate_data(self, nodes[0][0], ensure_all_finite="allow-nan", dtype=np.float64)
         self._check_common()
         joined = [join(sequences) for sequences in nodes]
-        self._gaussian()._check_settings(joined[0][0].shape[1])
-        self._units = session.agree(agree_on_units, [rows for rows, _ in joined])[0]
-        if self.n_components > self._units.n_samples:
-            raise ValueError(
-                f"n_components={self.n_components} is larger than the number of observations "
-                f"{int(self._units.n_samples)}: choose fewer states"
-            )
-        shards = [
-            Sequences(MixtureShard.of(self._units.apply(rows)), starts) for rows, starts in joined
-        ]
-        return self._fit_chain(session, shards, self._units.log_volume, observer)
+        self._check_gaussians(joined[0][0].shape[1])
+        units = self._agree_on_units(session, [rows for rows, _ in joined], self.n_components)
+        shards = [Sequences(MixtureShard.of(units.apply(rows)), starts) for rows, starts in joined]
+        return self._fit_chain(session, shards, units.log_volume, observer)
 
     def impute(self, X: Any, lengths: Any = None, return_std: bool = False) -> Any:
         """X with missing entries replaced by their means given the whole sequence; optionally deviations."""
@@ -141,42 +101,15 @@ class GaussianHMM(HiddenMarkovEstimator):
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[FloatArray, Any]:
         """A new sequence and its states; the parameters are drawn once from the posterior."""
-        check_is_fitted(self)
-        check_whole("n_samples", n_samples, 1)
-        rng = generator_of(random_state)
-        draw = self.posterior_.sample(rng)
-        states = self._walk(n_samples, rng, draw["initial"], draw["transition"])
+        rng, draw, states = self._walk(n_samples, random_state)
         location, precision = draw["emission"]
-        if self.covariance_type == "diag":
-            mean = location[states][..., 0]
-            return mean + rng.standard_normal(mean.shape) / np.sqrt(precision[states]), states
-        factor = np.linalg.cholesky(symmetrize(inverse(precision)))
-        noise = rng.standard_normal((n_samples, factor.shape[-1]))
-        return location[states] + np.einsum("tij,tj->ti", factor[states], noise), states
+        return self._draw(location[states], precision[states], rng), states
 
     # -- helpers --------------------------------------------------------------------------
 
-    def _gaussian(self) -> BayesianGaussianMixture:
-        """The priors of the emissions are those of a mixture's components."""
-        return BayesianGaussianMixture(
-            self.n_components,
-            covariance_type=self.covariance_type,
-            mean_prior=self.mean_prior,
-            mean_precision_prior=self.mean_precision_prior,
-            degrees_of_freedom_prior=self.degrees_of_freedom_prior,
-            covariance_prior=self.covariance_prior,
-        )
-
     def _emission(self) -> GaussianEmission | DiagonalGaussianEmission:
-        mixture = self._gaussian()._make_model(self._units)
         kind = GaussianEmission if self.covariance_type == "full" else DiagonalGaussianEmission
-        return kind(
-            mixture.mean,
-            mixture.confidence,
-            mixture.dof,
-            mixture.inverse_scale,
-            mixture.start_covariance,
-        )
+        return kind(*self._gaussian_prior())
 
     def _rows(self, X: Any, lengths: Any) -> tuple[FloatArray, NDArray[np.int64]]:
         check_is_fitted(self)
@@ -201,24 +134,15 @@ class GaussianHMM(HiddenMarkovEstimator):
         return Product(weights=flat, components=q["emission"])
 
     def _in_data_units(self, q: Product) -> Product:
-        mixture = self._gaussian()
-        mixture._units = self._units
-        emission = mixture._in_data_units(self._as_mixture(q))["components"]
+        emission = self._gaussians_in_data_units(q["emission"])
         return Product(initial=q["initial"], transition=q["transition"], emission=emission)
 
     def _take(self, node: int) -> None:
         super()._take(node)
-        p = self.posterior_["emission"].parameters()
-        if self.covariance_type == "diag":
-            self.means_ = p["mean"][..., 0]
-            self.covariances_ = p["rate"] / p["shape"]
-        else:
-            self.means_ = p["mean"]
-            self.covariances_ = symmetrize(inverse(p["scale"])) / p["dof"][:, None, None]
-
-    _units: FeatureUnits
+        self._take_gaussians(self.posterior_["emission"])
 
 
+@dataclass(eq=False, repr=False)
 class CategoricalHMM(HiddenMarkovEstimator):
     """Bayesian hidden Markov model of symbols 0, 1, 2, ..., pooled or over a network of nodes.
 
@@ -256,30 +180,10 @@ class CategoricalHMM(HiddenMarkovEstimator):
 
     _kept = ("n_features_",)
 
-    def __init__(
-        self,
-        n_components: int = 1,
-        *,
-        n_features: int | None = None,
-        startprob_prior: float | None = None,
-        transmat_prior: float | None = None,
-        emissionprob_prior: float | None = None,
-        n_init: int = 5,
-        network: Network | Federation | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 5000,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
-        )
-        self.n_components = n_components
-        self.n_features = n_features
-        self.startprob_prior = startprob_prior
-        self.transmat_prior = transmat_prior
-        self.emissionprob_prior = emissionprob_prior
-        self.n_init = n_init
+    _: KW_ONLY
+    n_features: int | None = None
+    emissionprob_prior: float | None = None
+    n_init: int = 5
 
     def fit(
         self,
@@ -317,17 +221,12 @@ class CategoricalHMM(HiddenMarkovEstimator):
         # how many symbols exist is part of the schema, like the names of columns
         self.n_features_ = int(largest + 1 if self.n_features is None else self.n_features)
         self.n_features_in_ = 1
-        if self.emissionprob_prior is not None:
-            check_positive("emissionprob_prior", self.emissionprob_prior)
+        check_positive("emissionprob_prior", self.emissionprob_prior, optional=True)
         return self._fit_chain(session, shards, 0.0, observer)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Any, Any]:
         """A new sequence of symbols and its states; the parameters are drawn once from the posterior."""
-        check_is_fitted(self)
-        check_whole("n_samples", n_samples, 1)
-        rng = generator_of(random_state)
-        draw = self.posterior_.sample(rng)
-        states = self._walk(n_samples, rng, draw["initial"], draw["transition"])
+        rng, draw, states = self._walk(n_samples, random_state)
         emission = draw["emission"].cumsum(1)
         symbols = (rng.random((n_samples, 1)) > emission[states][:, :-1]).sum(1)
         return symbols, states

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial
 from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
 
-from dmfvi.inference.federation import Federation
 from dmfvi.inference.model import Coroutine
 from dmfvi.inference.session import InferenceObserver, Session
 from dmfvi.linalg import FloatArray
@@ -21,12 +20,12 @@ from dmfvi.models.pca.shard import make_shard
 from dmfvi.models.pca.start import Units, agree_on_scale
 from dmfvi.models.pca.statistics import Layout
 from dmfvi.models.pca.stream import share_of, widen
-from dmfvi.network import Network
-from dmfvi.validation import check_choice
+from dmfvi.validation import check_choice, check_instance
 
 MOMENTS = "moments-admm"
 
 
+@dataclass(eq=False, repr=False)
 class BayesianPCA(FactorEstimator):
     """Bayesian PCA with missing data, pooled or over a network of nodes.
 
@@ -82,34 +81,13 @@ class BayesianPCA(FactorEstimator):
     """
 
     _kept = ("_log_volume",)
-    _units: Units
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        covariance_type: Literal["full", "diag"] = "full",
-        noise: Literal["shared", "per_node"] = "shared",
-        shares: Literal["exact", "replicated"] = "exact",
-        fit_mean: bool = True,
-        prior: PcaPrior | None = None,
-        init: Literal["spectral", "random"] = "spectral",
-        network: Network | Federation | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 5000,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
-        )
-        self.n_components = n_components
-        self.covariance_type = covariance_type
-        self.noise = noise
-        self.shares = shares
-        self.fit_mean = fit_mean
-        self.prior = prior
-        self.init = init
+    _: KW_ONLY
+    covariance_type: Literal["full", "diag"] = "full"
+    noise: Literal["shared", "per_node"] = "shared"
+    shares: Literal["exact", "replicated"] = "exact"
+    prior: PcaPrior | None = None
+    init: Literal["spectral", "random"] = "spectral"
 
     def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
         """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node.
@@ -186,8 +164,11 @@ class BayesianPCA(FactorEstimator):
     def _prepared(self, shards: list[FloatArray], units: Units) -> list[Any]:
         return [make_shard(units.apply(data), self.fit_mean) for data in shards]
 
-    def _make_model(self, shared_rows: bool) -> BayesianPcaModel:
+    def _make_model(self, shared_rows: bool | None = None) -> BayesianPcaModel:
+        """Whether all rows of W share one covariance is seen from the beliefs, unless given."""
         prior, m, units = self.prior, int(self.n_components), self._units
+        if shared_rows is None:
+            shared_rows = self._node_beliefs[0].precision.ndim == 2
         return BayesianPcaModel(
             Layout(len(units.shift), m + int(self.fit_mean), shared_rows),
             m,
@@ -198,10 +179,6 @@ class BayesianPCA(FactorEstimator):
             init=self.init,
             data_units=units,
         )
-
-    def _rebuild(self) -> None:
-        self._model = self._make_model(shared_rows=self._node_beliefs[0].precision.ndim == 2)
-        self.node_posteriors_ = self._model.posteriors(self._node_beliefs)
 
     def _check_parameters(self, n_features: int, session: Session) -> None:
         if session.pooled and self.noise == "per_node":
@@ -218,12 +195,9 @@ class BayesianPCA(FactorEstimator):
         self._check_prior(n_features)
 
     def _check_prior(self, n_features: int) -> None:
+        check_instance("prior", self.prior, PcaPrior)
         if self.prior is None:
             return
-        if not isinstance(self.prior, PcaPrior):
-            raise TypeError(
-                f"prior must be dmfvi.PcaPrior or None, received {type(self.prior).__name__}"
-            )
         if self.prior.component_location is not None and self.covariance_type == "diag":
             raise ValueError(
                 "prior.component_location needs covariance_type='full', received 'diag': "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,17 @@ from dmfvi.estimator import NetworkEstimator, generator_of
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
 from dmfvi.models.pca.posterior import PcaPosterior
-from dmfvi.validation import check_n_components, check_observed, check_whole
+from dmfvi.validation import check_level, check_n_components, check_observed, check_whole
 
 
+@dataclass(eq=False, repr=False)
 class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkEstimator):
     """Transform, impute, score and sample from ``posterior_``; subclasses fit it."""
 
-    n_components: int
-    posterior_: PcaPosterior
+    n_components: int = 2
+    _: KW_ONLY
+    fit_mean: bool = True
+    _takes_missing = True
 
     def transform(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Posterior mean of z for each row, NaN allowed; with ``return_std`` also its standard deviations."""
@@ -55,8 +59,7 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
 
     def impute_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Lower and upper ends of central predictive intervals; equal to X where it is observed."""
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie in (0, 1), received {level!r}")
+        check_level(level)
         filled, std = self.impute(X, return_std=True)
         width = norm.ppf(0.5 + 0.5 * level) * std
         return filled - width, filled + width
@@ -65,7 +68,7 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
         """New rows from the posterior predictive distribution."""
         check_is_fitted(self)
         check_whole("n_samples", n_samples, 1)
-        return self.posterior_.sample(n_samples, generator_of(random_state))
+        return np.asarray(self.posterior_.sample(n_samples, generator_of(random_state)))
 
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Log-density of the observed part of each row at the posterior mean of the parameters.
@@ -73,7 +76,7 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
         What is uncertain of the loadings widens the noise of each feature.
         """
         data = self._checked_rows(X)
-        return self.posterior_.log_likelihood(data)
+        return np.asarray(self.posterior_.log_likelihood(data))
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean log-density of the rows."""
@@ -90,7 +93,7 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
         return shards
 
     def _take(self, node: int) -> None:
-        posterior = self.posterior_
+        posterior: PcaPosterior = self.posterior_
         self.components_ = posterior.loadings.T.copy()
         self.mean_ = posterior.location.copy()
         self.n_components_ = len(self.components_)
@@ -99,8 +102,3 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
         strength = (posterior.loadings**2).sum(0)
         self.explained_variance_ = strength + 1.0 / posterior.noise_precision
         self._n_features_out = len(self.components_)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags

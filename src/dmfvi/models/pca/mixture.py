@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from scipy.special import logsumexp
-from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dmfvi.estimator import NetworkEstimator, generator_of
-from dmfvi.inference.federation import Federation
+from dmfvi.estimator import generator_of
 from dmfvi.inference.session import InferenceObserver
 from dmfvi.inference.starts import FeatureUnits, agree_on_units
 from dmfvi.linalg import FloatArray
+from dmfvi.models.mixture.base import ClusterEstimator
 from dmfvi.models.pca.belief import PcaPrior
 from dmfvi.models.pca.mixture_model import (
     MixtureOfPcaModel,
@@ -23,11 +22,17 @@ from dmfvi.models.pca.mixture_model import (
 from dmfvi.models.pca.model import BayesianPcaModel
 from dmfvi.models.pca.start import Units
 from dmfvi.models.pca.statistics import Layout
-from dmfvi.network import Network
-from dmfvi.validation import check_n_components, check_positive, check_whole
+from dmfvi.validation import (
+    check_at_most,
+    check_instance,
+    check_n_components,
+    check_positive,
+    check_whole,
+)
 
 
-class MixtureOfPCA(DensityMixin, NetworkEstimator):
+@dataclass(eq=False, repr=False)
+class MixtureOfPCA(ClusterEstimator):
     """Clusters that each have their own low-dimensional linear structure, pooled or over a network.
 
     Each cluster is a Bayesian PCA. Missing entries are NaN.
@@ -61,28 +66,12 @@ class MixtureOfPCA(DensityMixin, NetworkEstimator):
     {shared attributes}
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 2,
-        n_components: int = 1,
-        *,
-        weight_concentration_prior: float | None = None,
-        prior: PcaPrior | None = None,
-        n_init: int = 1,
-        network: Network | Federation | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 5000,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
-        )
-        self.n_clusters = n_clusters
-        self.n_components = n_components
-        self.weight_concentration_prior = weight_concentration_prior
-        self.prior = prior
-        self.n_init = n_init
+    n_clusters: int = 2
+    n_components: int = 1
+    _: KW_ONLY
+    weight_concentration_prior: float | None = None
+    prior: PcaPrior | None = None
+    n_init: int = 1
 
     def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
         """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node."""
@@ -90,11 +79,7 @@ class MixtureOfPCA(DensityMixin, NetworkEstimator):
         shards = self._row_shards(X, session)
         self._check_settings(shards[0].shape[1])
         units: FeatureUnits = session.agree(agree_on_units, shards)[0]
-        if self.n_clusters > units.n_samples:
-            raise ValueError(
-                f"n_clusters={self.n_clusters} is larger than n_samples={int(units.n_samples)}: "
-                f"choose at most {int(units.n_samples)}"
-            )
+        check_at_most("n_clusters", self.n_clusters, "n_samples", int(units.n_samples))
         variance = float(np.mean(units.scale**2 * np.diag(units.covariance)))
         scale = float(np.sqrt(variance)) if variance > 0 else 1.0
         n_observed = float(units.n_observed.sum())
@@ -113,25 +98,13 @@ class MixtureOfPCA(DensityMixin, NetworkEstimator):
         """Probability of each cluster for each row (n, K), from what is observed of it."""
         data = self._checked_rows(X)
         rows = MixtureRows.of(self._units.apply(data))
-        return self._model.responsibilities(rows, self._belief)[1]
-
-    def predict(self, X: Any) -> FloatArray:
-        """The most probable cluster of each row."""
-        return np.asarray(self.predict_proba(X).argmax(1))
-
-    def fit_predict(self, X: Any, y: Any = None) -> FloatArray:
-        """Fit, then the most probable cluster of each row."""
-        return self.fit(X).predict(X)
+        return np.asarray(self._model.responsibilities(rows, self._belief)[1])
 
     def score_samples(self, X: Any) -> FloatArray:
         """Log density of the observed part of each row; uncertain loadings widen the noise."""
         data = self._checked_rows(X)
         logs = np.column_stack([c.log_likelihood(data) for c in self.posterior_.clusters])
         return np.asarray(logsumexp(logs + np.log(self.weights_), axis=1))
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """Mean log density of the rows."""
-        return float(self.score_samples(X).mean())
 
     def impute(self, X: Any, return_std: bool = False) -> Any:
         """X with missing entries replaced by their predictive means; optionally their deviations too."""
@@ -165,16 +138,13 @@ class MixtureOfPCA(DensityMixin, NetworkEstimator):
     def _check_settings(self, n_features: int) -> None:
         check_whole("n_clusters", self.n_clusters, 1)
         check_n_components(self.n_components, n_features)
-        if self.weight_concentration_prior is not None:
-            check_positive("weight_concentration_prior", self.weight_concentration_prior)
-        if self.prior is not None and not isinstance(self.prior, PcaPrior):
-            raise TypeError(
-                f"prior must be dmfvi.PcaPrior or None, received {type(self.prior).__name__}"
-            )
+        check_positive("weight_concentration_prior", self.weight_concentration_prior, optional=True)
+        check_instance("prior", self.prior, PcaPrior)
         if self.prior is not None and self.prior.component_location is not None:
             raise ValueError("prior.component_location is for BayesianPCA: clusters have none")
 
-    def _make_model(self, start_covariance: FloatArray) -> MixtureOfPcaModel:
+    def _make_model(self, start_covariance: FloatArray | None = None) -> MixtureOfPcaModel:
+        """``start_covariance`` is needed for a fit only."""
         units, m = self._units, int(self.n_components)
         prior = PcaPrior() if self.prior is None else self.prior.rescaled(units.scale, units.shift)
         layout = Layout(len(units.shift), m + 1, units.complete)
@@ -184,7 +154,7 @@ class MixtureOfPCA(DensityMixin, NetworkEstimator):
             int(self.n_clusters),
             component,
             1.0 / self.n_clusters if weight is None else float(weight),
-            start_covariance,
+            np.eye(len(units.shift)) if start_covariance is None else start_covariance,
         )
 
     def _saved(self) -> dict[str, Any]:
@@ -196,10 +166,6 @@ class MixtureOfPCA(DensityMixin, NetworkEstimator):
         ]
         return content
 
-    def _rebuild(self) -> None:
-        self._model = self._make_model(np.eye(len(self._units.shift)))  # no start is made
-        self.node_posteriors_ = self._model.posteriors(self._node_beliefs)
-
     def _take(self, node: int) -> None:
         concentration = self.posterior_.weights.parameters()["concentration"]
         self.weights_ = concentration / concentration.sum()
@@ -208,8 +174,3 @@ class MixtureOfPCA(DensityMixin, NetworkEstimator):
         self.components_ = np.stack([c.loadings.T for c in clusters])
         self.noise_precision_ = np.array([c.noise_precision for c in clusters])
         self.noise_variance_ = np.array([c.noise_variance for c in clusters])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from dmfvi.consensus import ParameterADMM
 from dmfvi.engines.base import RoundRecord, Run
-from dmfvi.inference.federation import Federation
 from dmfvi.inference.model import Coroutine
 from dmfvi.inference.session import Inference, InferenceObserver, Session, warn_unless_converged
 from dmfvi.linalg import FloatArray
@@ -18,7 +17,6 @@ from dmfvi.models.pca.factors import FactorEstimator
 from dmfvi.models.pca.ppca_model import DistributedPpcaModel, PpcaModel
 from dmfvi.models.pca.shard import make_shard
 from dmfvi.models.pca.start import agree_on_scale
-from dmfvi.network import Network
 
 #: rounds after which nodes look again whether the penalty still fits the noise they have found
 STAGE_ROUNDS = 50
@@ -26,6 +24,7 @@ STAGE_ROUNDS = 50
 STAGE_FACTOR = 2.0
 
 
+@dataclass(eq=False, repr=False)
 class PPCA(FactorEstimator):
     """Probabilistic PCA by maximum likelihood, with missing data.
 
@@ -73,22 +72,8 @@ class PPCA(FactorEstimator):
 
     _consensus = ParameterADMM.name
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        fit_mean: bool = True,
-        network: Network | Federation | None = None,
-        tol: float = 1e-5,
-        max_iter: int = 5000,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
-        )
-        self.n_components = n_components
-        self.fit_mean = fit_mean
+    _: KW_ONLY
+    tol: float = 1e-5
 
     def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
         """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node."""
@@ -112,10 +97,6 @@ class PPCA(FactorEstimator):
     def _make_model(self) -> PpcaModel:
         d, m = len(self._units.shift), int(self.n_components)
         return PpcaModel(d, m, m + int(self.fit_mean), self._units)
-
-    def _rebuild(self) -> None:
-        self._model = self._make_model()
-        self.node_posteriors_ = self._model.posteriors(self._node_beliefs)
 
     def _stages(
         self, session: Session, shards: list[Any], observer: InferenceObserver | None

@@ -12,7 +12,6 @@ from dmfvi.linalg import FloatArray
 from dmfvi.models.pca.factors import FactorEstimator
 from dmfvi.models.pca.posterior import PcaPosterior
 from dmfvi.models.pca.start import Units
-from dmfvi.network import Network
 
 
 class SVDFactorization(FactorEstimator):
@@ -63,7 +62,6 @@ class SVDFactorization(FactorEstimator):
         Names of the columns, where the data had names.
     """
 
-    network: Network | None = None
     _kept: ClassVar[tuple[str, ...]] = ("node_posteriors_", "singular_values_")
 
     def __init__(
@@ -77,9 +75,8 @@ class SVDFactorization(FactorEstimator):
         self.n_components = n_components
         self.fit_mean = fit_mean
         self.tol = tol
-        self.max_iter = (
-            max_iter  # network and random_state are not asked for: one machine, no start
-        )
+        # network and random_state are not asked for: one machine, no start
+        self.max_iter = max_iter
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to X (n_samples, n_features) with NaN for missing entries; a list of shards is stacked."""

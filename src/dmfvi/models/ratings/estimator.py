@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
@@ -12,7 +13,6 @@ from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
 
 from dmfvi.engines.base import RoundRecord
-from dmfvi.inference.federation import Federation
 from dmfvi.inference.session import Inference, Session
 from dmfvi.models.ratings.belief import RatingBelief
 from dmfvi.models.ratings.catalogue import agree_on_catalogue
@@ -26,7 +26,6 @@ from dmfvi.models.ratings.shard import make_rating_shard
 from dmfvi.models.ratings.start import agree_on_choice, agree_on_rating_units
 from dmfvi.models.ratings.table import RatingInput, joined, read_input, split_block
 from dmfvi.models.ratings.validation import Watched
-from dmfvi.network import Network
 from dmfvi.progress import live_sweeps
 from dmfvi.validation import check_choice, check_whole
 
@@ -34,6 +33,7 @@ from dmfvi.validation import check_choice, check_whole
 MOST_COMPONENTS = 32
 
 
+@dataclass(eq=False, repr=False)
 class RatingFactorization(RatingPredictor):
     """Bayesian matrix factorization with biases, learned prior means and predictive intervals.
 
@@ -123,34 +123,15 @@ class RatingFactorization(RatingPredictor):
     _data_form = "ratings"
     _model_type: ClassVar[type[RatingModel]] = RatingModel
 
-    def __init__(
-        self,
-        n_components: int = 12,
-        *,
-        user_bias: bool = True,
-        item_bias: bool = True,
-        noise: Literal["user", "shared"] = "user",
-        n_choice_features: int = 16,
-        rating_scale: tuple[float, float] | None = None,
-        network: Network | Federation | None = None,
-        tol: float | None = None,
-        max_iter: int = 20,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            network=network,
-            tol=tol,  # type: ignore[arg-type]
-            max_iter=max_iter,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.n_components = n_components
-        self.user_bias = user_bias
-        self.item_bias = item_bias
-        self.noise = noise
-        self.n_choice_features = n_choice_features
-        self.rating_scale = rating_scale
+    n_components: int = 12
+    _: KW_ONLY
+    user_bias: bool = True
+    item_bias: bool = True
+    noise: Literal["user", "shared"] = "user"
+    n_choice_features: int = 16
+    rating_scale: tuple[float, float] | None = None
+    tol: float | None = None  # type: ignore[assignment]
+    max_iter: int = 20
 
     # -- fitting --------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from dmfvi.models.ratings.kernels import RatingRows, index_type
 from dmfvi.models.ratings.posterior import UNKNOWN, RatingPosterior, UserPosteriors
 from dmfvi.models.ratings.table import Scale
 from dmfvi.models.ratings.validation import Evaluation, evaluate
-from dmfvi.validation import check_choice, check_whole
+from dmfvi.validation import check_choice, check_level, check_whole
 
 STRATEGIES = ("mean", "ucb", "thompson")
 
@@ -76,7 +76,7 @@ class RatingPredictor(NetworkEstimator):
 
         ``quiet`` leaves out the warning of unknown users and items.
         """
-        _check_level(level)
+        check_level(level)
         mean, variance = self._predict(users, items, quiet)
         half = norm.ppf(0.5 + 0.5 * level) * np.sqrt(variance)
         low, high = self.rating_scale_
@@ -86,7 +86,7 @@ class RatingPredictor(NetworkEstimator):
         self, users: ArrayLike, items: ArrayLike, ratings: ArrayLike, level: float = 0.9
     ) -> Evaluation:
         """RMSE of the predictions and coverage of the intervals on ratings that were not in the fit."""
-        _check_level(level)
+        check_level(level)
         values = np.asarray(ratings, dtype=np.float64)
         if not len(values):
             raise ValueError("there is nothing to evaluate: received no rating")
@@ -114,7 +114,7 @@ class RatingPredictor(NetworkEstimator):
         check_is_fitted(self)
         check_whole("n", n, 1)
         check_choice("strategy", strategy, STRATEGIES)
-        _check_level(level)
+        check_level(level)
         belief, rated = self._who(user)
         d = self.posterior_.n_items
         everything = np.arange(d)
@@ -285,11 +285,6 @@ def _noise_of(belief: UserPosteriors) -> float:
     noise = belief.beliefs().noise
     assert noise is not None
     return float(noise[0])
-
-
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie in (0, 1), received {level!r}")
 
 
 def _say_unknown(what: str, unknown: NDArray[np.bool_], asked: ArrayLike) -> None:

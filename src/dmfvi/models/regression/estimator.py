@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -13,15 +14,15 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from dmfvi.estimator import NetworkEstimator, generator_of
 from dmfvi.families import MultivariateNormal, NormalGamma
-from dmfvi.inference.federation import Federation
 from dmfvi.inference.session import InferenceObserver, Session
 from dmfvi.inference.starts import FeatureUnits, agree_on_units
 from dmfvi.linalg import FloatArray, inverse, plain, symmetrize
 from dmfvi.models.pca.belief import GammaPrior
 from dmfvi.models.regression.linear import LinearRegression, RegressionShard
 from dmfvi.models.regression.logistic import LogisticRegression, predictive_probability
-from dmfvi.network import Network
 from dmfvi.validation import (
+    check_instance,
+    check_level,
     check_one_shard_per_node,
     check_shards,
     is_shard_list,
@@ -32,11 +33,13 @@ from dmfvi.validation import (
 VAGUE, WEAK, VAGUE_INTERCEPT = 1e-3, 1.0, 1e-2
 
 
+@dataclass(eq=False, repr=False)
 class _Regression(NetworkEstimator):
     """Rows and targets in, coefficients in the data's units out."""
 
-    fit_intercept: bool
-    prior_precision: float | ArrayLike | None
+    _: KW_ONLY
+    prior_precision: float | ArrayLike | None = None
+    fit_intercept: bool = True
 
     @staticmethod
     def _from_columns(target: FloatArray) -> dict[str, Any]:  # type: ignore[override]
@@ -113,6 +116,7 @@ class _Regression(NetworkEstimator):
         return change
 
 
+@dataclass(eq=False, repr=False)
 class BayesianLinearRegression(RegressorMixin, _Regression):
     """Linear regression with unknown noise: the exact posterior, at every node, in one agreed sum.
 
@@ -150,24 +154,8 @@ class BayesianLinearRegression(RegressorMixin, _Regression):
 
     _kept = ("_target",)
 
-    def __init__(
-        self,
-        *,
-        prior_precision: float | ArrayLike | None = None,
-        noise_prior: GammaPrior | None = None,
-        fit_intercept: bool = True,
-        network: Network | Federation | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 5000,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
-        )
-        self.prior_precision = prior_precision
-        self.noise_prior = noise_prior
-        self.fit_intercept = fit_intercept
+    _: KW_ONLY
+    noise_prior: GammaPrior | None = None
 
     def fit(self, X: Any, y: Any, *, observer: InferenceObserver | None = None) -> Self:
         """Fit to X (n, D) and y (n,), split evenly over the nodes, or to one array of each per node."""
@@ -199,8 +187,7 @@ class BayesianLinearRegression(RegressorMixin, _Regression):
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Ends of central predictive intervals of new targets (Student)."""
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie in (0, 1), received {level!r}")
+        check_level(level)
         mean, scale, dof = self._predictive(X)
         width = student.ppf(0.5 + 0.5 * level, dof) * scale
         return mean - width, mean + width
@@ -211,7 +198,7 @@ class BayesianLinearRegression(RegressorMixin, _Regression):
         return np.asarray(mean + scale * generator_of(random_state).standard_t(dof, len(mean)))
 
     def _predictive(self, X: Any) -> tuple[FloatArray, FloatArray, float]:
-        design = self._design(self._checked_rows(X, allow_nan=False))
+        design = self._design(self._checked_rows(X))
         p = self._belief.parameters()
         spread = np.einsum("ni,ni->n", design, np.linalg.solve(p["precision"], design.T).T)
         shift, unit = self._target
@@ -221,10 +208,7 @@ class BayesianLinearRegression(RegressorMixin, _Regression):
     def _make_model(self) -> LinearRegression:
         unit = self._target[1]
         prior = self.noise_prior
-        if prior is not None and not isinstance(prior, GammaPrior):
-            raise TypeError(
-                f"noise_prior must be dmfvi.GammaPrior or None, received {type(prior).__name__}"
-            )
+        check_instance("noise_prior", prior, GammaPrior)
         shape, rate = (VAGUE, VAGUE) if prior is None else (prior.shape, prior.rate / unit**2)
         return LinearRegression(self._precision(self._units, VAGUE), shape, rate)
 
@@ -251,6 +235,7 @@ class BayesianLinearRegression(RegressorMixin, _Regression):
         self.coef_covariance_ = unit * symmetrize(inverse(p["precision"]))
 
 
+@dataclass(eq=False, repr=False)
 class BayesianLogisticRegression(ClassifierMixin, _Regression):
     """Logistic regression with a posterior over its coefficients, at every node, in a few agreed sums.
 
@@ -282,24 +267,8 @@ class BayesianLogisticRegression(ClassifierMixin, _Regression):
 
     _kept = ("classes_",)
 
-    def __init__(
-        self,
-        *,
-        prior_precision: float | ArrayLike | None = None,
-        fit_intercept: bool = True,
-        classes: ArrayLike | None = None,
-        network: Network | Federation | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 5000,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
-        )
-        self.prior_precision = prior_precision
-        self.fit_intercept = fit_intercept
-        self.classes = classes
+    _: KW_ONLY
+    classes: ArrayLike | None = None
 
     def fit(self, X: Any, y: Any, *, observer: InferenceObserver | None = None) -> Self:
         """Fit to X (n, D) and labels y (n,), split evenly over the nodes, or to one of each per node."""
@@ -313,13 +282,19 @@ class BayesianLogisticRegression(ClassifierMixin, _Regression):
                 f"y has one class only, {plain(self.classes_[0])!r}: a classifier needs two or more over all nodes"
             )
         self._units = session.agree(agree_on_units, [x for x, _ in pairs])[0]
-        one_hot = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
-        model = LogisticRegression(self._precision(self._units, WEAK), len(one_hot))
         prepared = [
-            RegressionShard(self._design(x), (target[:, None] == one_hot).astype(np.float64))
+            RegressionShard(self._design(x), (target[:, None] == self._targets).astype(np.float64))
             for x, target in pairs
         ]
-        return self._fit(session, model, prepared, observer=observer)
+        return self._fit(session, self._make_model(), prepared, observer=observer)
+
+    @property
+    def _targets(self) -> NDArray[Any]:
+        """The classes that have coefficients: of two the second, else all."""
+        return np.asarray(self.classes_[1:] if len(self.classes_) == 2 else self.classes_)
+
+    def _make_model(self) -> LogisticRegression:
+        return LogisticRegression(self._precision(self._units, WEAK), len(self._targets))
 
     def _known_classes(self, labels: NDArray[Any], session: Session) -> NDArray[Any]:
         """Which labels exist is part of the schema, like the names of the columns."""
@@ -369,7 +344,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Regression):
         return np.asarray(self.classes_[(draws > chance.cumsum(1)[:, :-1]).sum(1)])
 
     def _logits(self, X: Any) -> tuple[FloatArray, FloatArray]:
-        design = self._design(self._checked_rows(X, allow_nan=False))
+        design = self._design(self._checked_rows(X))
         p = self._belief.parameters()
         variance = np.einsum("ni,kij,nj->nk", design, p["covariance"], design, optimize=True)
         return design @ p["mean"].T, np.maximum(variance, 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 from dmfvi.estimator import NetworkEstimator
 from dmfvi.families import MultivariateNormal
 from dmfvi.inference.collective import Collective
-from dmfvi.inference.federation import Federation
 from dmfvi.inference.model import Broadcast, Coroutine
 from dmfvi.inference.session import InferenceObserver, Session, warn_unless_converged
 from dmfvi.linalg import FloatArray, inverse
@@ -46,10 +46,10 @@ from dmfvi.models.sfm.metric import (
 from dmfvi.models.sfm.model import AffineModel, Structure
 from dmfvi.models.sfm.ply import write_ply
 from dmfvi.models.sfm.shard import DIMENSIONS, AffineShard
-from dmfvi.network import Network
-from dmfvi.validation import check_choice
+from dmfvi.validation import check_choice, check_level
 
 
+@dataclass(eq=False, repr=False)
 class StructureFromMotion(NetworkEstimator):
     """3-D points with covariances from 2-D tracks, pooled or over a network of cameras.
 
@@ -117,20 +117,8 @@ class StructureFromMotion(NetworkEstimator):
         "metric_message_",
     )
 
-    def __init__(
-        self,
-        *,
-        metric: CameraModel | None = "orthographic",
-        network: Network | Federation | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 5000,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
-        )
-        self.metric = metric
+    _: KW_ONLY
+    metric: CameraModel | None = "orthographic"
 
     def fit(
         self,
@@ -197,8 +185,7 @@ class StructureFromMotion(NetworkEstimator):
 
     def impute_interval(self, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central predictive intervals of the unseen coordinates; equal to the tracks where seen."""
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie in (0, 1), received {level!r}")
+        check_level(level)
         filled, std = self.impute(return_std=True)
         width = norm.ppf(0.5 + 0.5 * level) * std
         return filled - width, filled + width

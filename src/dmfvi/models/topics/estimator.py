@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, Self
 
@@ -13,14 +13,12 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmfvi.estimator import NetworkEstimator, generator_of
-from dmfvi.inference.federation import Federation
 from dmfvi.inference.session import InferenceObserver, Session
 from dmfvi.inference.stochastic import Minibatches, Stochastic, StochasticBelief
 from dmfvi.linalg import FloatArray
 from dmfvi.models.topics import model as lda
 from dmfvi.models.topics.kernels import DocumentPosteriors
 from dmfvi.models.topics.model import Documents, select_documents
-from dmfvi.network import Network
 from dmfvi.validation import (
     check_choice,
     check_one_shard_per_node,
@@ -29,6 +27,7 @@ from dmfvi.validation import (
 )
 
 
+@dataclass(eq=False, repr=False)
 class LatentDirichletAllocation(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkEstimator
 ):
@@ -74,49 +73,27 @@ class LatentDirichletAllocation(
 
     _kept = ("_steps_done",)
 
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        doc_topic_prior: float | None = None,
-        topic_word_prior: float | None = None,
-        learning_method: Literal["batch", "online"] = "batch",
-        n_passes: int = 10,
-        batch_size: int = 128,
-        learning_offset: float = 10.0,
-        learning_decay: float = 0.7,
-        total_samples: int = 1_000_000,
-        mean_change_tol: float = 1e-3,
-        max_doc_update_iter: int = 100,
-        n_init: int = 1,
-        network: Network | Federation | None = None,
-        tol: float = 1e-4,
-        max_iter: int = 5000,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            network=network, tol=tol, max_iter=max_iter, random_state=random_state, verbose=verbose
-        )
-        self.n_components = n_components
-        self.doc_topic_prior = doc_topic_prior
-        self.topic_word_prior = topic_word_prior
-        self.learning_method = learning_method
-        self.n_passes = n_passes
-        self.batch_size = batch_size
-        self.learning_offset = learning_offset
-        self.learning_decay = learning_decay
-        self.total_samples = total_samples
-        self.mean_change_tol = mean_change_tol
-        self.max_doc_update_iter = max_doc_update_iter
-        self.n_init = n_init
+    n_components: int = 10
+    _: KW_ONLY
+    doc_topic_prior: float | None = None
+    topic_word_prior: float | None = None
+    learning_method: Literal["batch", "online"] = "batch"
+    n_passes: int = 10
+    batch_size: int = 128
+    learning_offset: float = 10.0
+    learning_decay: float = 0.7
+    total_samples: int = 1_000_000
+    mean_change_tol: float = 1e-3
+    max_doc_update_iter: int = 100
+    n_init: int = 1
+    tol: float = 1e-4
 
     def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
         """Fit to counts X (n_documents, n_terms), sparse or dense, or to one such matrix per node."""
         session = self._open()
         matrices = self._matrices(X, session)
         self._check_settings()
-        model = self._make_model(matrices[0].shape[1])
+        model = self._make_model()
         prepared = [Documents.of(matrix) for matrix in matrices]
         if self.learning_method == "batch":
             self._steps_done = 0
@@ -134,7 +111,7 @@ class LatentDirichletAllocation(
         first = not hasattr(self, "components_")
         matrices = self._matrices(X, session, reset=first)
         self._check_settings()
-        model = self._make_model(matrices[0].shape[1])
+        model = self._make_model()
         prepared = [Documents.of(matrix) for matrix in matrices]
         size = max(shard.n_documents for shard in prepared)
         start = None if first else StochasticBelief(self._node_beliefs[0], self._steps_done)
@@ -216,8 +193,7 @@ class LatentDirichletAllocation(
         check_whole("n_components", self.n_components, 1)
         check_choice("learning_method", self.learning_method, ["batch", "online"])
         for name in ("doc_topic_prior", "topic_word_prior"):
-            if getattr(self, name) is not None:
-                check_positive(name, getattr(self, name))
+            check_positive(name, getattr(self, name), optional=True)
         for name in ("mean_change_tol", "learning_offset", "learning_decay", "total_samples"):
             check_positive(name, getattr(self, name))
         for name in ("n_passes", "batch_size", "max_doc_update_iter"):
@@ -227,13 +203,13 @@ class LatentDirichletAllocation(
                 f"learning_decay must lie in (0.5, 1], received {self.learning_decay!r}"
             )
 
-    def _make_model(self, n_terms: int) -> lda.LatentDirichletAllocation:
+    def _make_model(self) -> lda.LatentDirichletAllocation:
         k = int(self.n_components)
         document = 1.0 / k if self.doc_topic_prior is None else float(self.doc_topic_prior)
         topic = 1.0 / k if self.topic_word_prior is None else float(self.topic_word_prior)
         return lda.LatentDirichletAllocation(
             k,
-            n_terms,
+            int(self.n_features_in_),
             np.full(k, document),
             topic,
             float(self.mean_change_tol),
@@ -275,10 +251,6 @@ class LatentDirichletAllocation(
         return check_counts(
             validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False), empty=True
         )
-
-    def _rebuild(self) -> None:
-        self._model = self._make_model(int(self.n_features_in_))
-        super()._rebuild()
 
     def _take(self, node: int) -> None:
         self.components_ = self.posterior_.parameters()["concentration"]

@@ -1,0 +1,146 @@
+"""What estimators with clusters share, and what estimators with Gaussian components share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import DensityMixin
+
+from dmfvi.estimator import NetworkEstimator
+from dmfvi.families import NormalGamma, NormalWishart
+from dmfvi.families.base import Family
+from dmfvi.inference.session import Session
+from dmfvi.inference.starts import FeatureUnits, agree_on_units
+from dmfvi.linalg import FloatArray, inverse, is_positive_definite, symmetrize
+from dmfvi.validation import check_at_most, check_choice, check_positive
+
+#: smallest eigenvalue of the default prior scatter, in standardised units
+LEAST_SCATTER = 1e-6
+
+
+class ClusterEstimator(DensityMixin, NetworkEstimator):
+    """Rows belong to clusters; missing entries are marginalised."""
+
+    _takes_missing = True
+
+    @abstractmethod
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Probability of each cluster for each row (n, K), from what is observed of it."""
+
+    @abstractmethod
+    def score_samples(self, X: Any) -> FloatArray:
+        """Log density of the observed part of each row."""
+
+    def predict(self, X: Any) -> FloatArray:
+        """The most probable cluster of each row."""
+        return np.asarray(self.predict_proba(X).argmax(1))
+
+    def fit_predict(self, X: Any, y: Any = None) -> FloatArray:
+        """Fit, then the most probable cluster of each row."""
+        return np.asarray(self.fit(X).predict(X))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log density of the rows."""
+        return float(self.score_samples(X).mean())
+
+
+@dataclass(eq=False, repr=False)
+class GaussianComponents(NetworkEstimator):
+    """Prior of Gaussian components in the data's units, and their posterior."""
+
+    _: KW_ONLY
+    covariance_type: Literal["full", "diag"] = "full"
+    mean_prior: ArrayLike | None = None
+    mean_precision_prior: float = 1.0
+    degrees_of_freedom_prior: float | None = None
+    covariance_prior: ArrayLike | None = None
+
+    def _check_gaussians(self, n_features: int) -> None:
+        check_choice("covariance_type", self.covariance_type, ["full", "diag"])
+        check_positive("mean_precision_prior", self.mean_precision_prior)
+        full, dof = self.covariance_type == "full", self.degrees_of_freedom_prior
+        least = n_features - 1 if full else 0
+        if dof is not None and not dof > least:
+            raise ValueError(
+                f"degrees_of_freedom_prior must be larger than {least}, received {dof!r}"
+            )
+        shapes = {
+            "mean_prior": (n_features,),
+            "covariance_prior": (n_features, n_features) if full else (n_features,),
+        }
+        for name, shape in shapes.items():
+            given = getattr(self, name)
+            if given is not None and np.shape(given) != shape:
+                raise ValueError(f"{name} must have shape {shape}, received {np.shape(given)}")
+        if self.covariance_prior is None:
+            return
+        scatter = np.asarray(self.covariance_prior, dtype=np.float64)
+        if not (is_positive_definite(scatter) if full else (scatter > 0).all()):
+            raise ValueError(
+                "covariance_prior must be positive definite, received "
+                f"{np.array2string(scatter, threshold=9)}"
+            )
+
+    def _agree_on_units(
+        self, session: Session, shards: list[FloatArray], n_components: int
+    ) -> FeatureUnits:
+        """Shift and scale of the features over all nodes."""
+        units: FeatureUnits = session.agree(agree_on_units, shards)[0]
+        check_at_most("n_components", n_components, "n_samples", int(units.n_samples))
+        self._units = units
+        return units
+
+    def _gaussian_prior(self) -> tuple[FloatArray, float, float, FloatArray, FloatArray]:
+        """Mean, confidence, degrees of freedom, scatter, and the rows' covariance, all in standardised units."""
+        units: FeatureUnits = self._units
+        full, d = self.covariance_type == "full", len(units.shift)
+        dof = self.degrees_of_freedom_prior
+        mean = np.zeros(d)
+        if self.mean_prior is not None:
+            mean = units.apply(np.asarray(self.mean_prior, dtype=np.float64))
+        if self.covariance_prior is not None:
+            scale = np.outer(units.scale, units.scale) if full else units.scale**2
+            scatter = np.asarray(self.covariance_prior, dtype=np.float64) / scale
+        else:
+            scatter = units.covariance
+            if np.linalg.eigvalsh(scatter)[0] < LEAST_SCATTER:
+                # constant or redundant features would make the prior improper
+                scatter = scatter + LEAST_SCATTER * np.eye(d)
+            scatter = scatter if full else np.diag(scatter)
+        confidence = float(self.mean_precision_prior)
+        return mean, confidence, float(d if dof is None else dof), scatter, units.covariance
+
+    def _gaussians_in_data_units(self, standardised: Family) -> NormalGamma | NormalWishart:
+        shift, scale = self._units.shift, self._units.scale
+        p = standardised.parameters()
+        if self.covariance_type == "diag":
+            mean = shift[:, None] + scale[:, None] * p["mean"]
+            return NormalGamma.from_parameters(
+                mean, p["precision"], p["shape"], p["rate"] * scale**2
+            )
+        mean, precision = shift + scale * p["mean"], p["scale"] / np.outer(scale, scale)
+        return NormalWishart.from_parameters(mean, p["confidence"], p["dof"], precision)
+
+    def _take_gaussians(self, q: Family) -> None:
+        p = q.parameters()
+        if self.covariance_type == "diag":
+            self.means_ = p["mean"][..., 0]
+            self.covariances_ = p["rate"] / p["shape"]
+        else:
+            self.means_ = p["mean"]
+            self.covariances_ = symmetrize(inverse(p["scale"])) / p["dof"][:, None, None]
+
+    def _draw(
+        self, location: FloatArray, precision: FloatArray, rng: np.random.Generator
+    ) -> FloatArray:
+        """One row for each location and precision."""
+        if self.covariance_type == "diag":
+            mean = location[..., 0]
+            return np.asarray(mean + rng.standard_normal(mean.shape) / np.sqrt(precision))
+        factor = np.linalg.cholesky(symmetrize(inverse(precision)))
+        noise = rng.standard_normal(location.shape)
+        return np.asarray(location + np.einsum("nij,nj->ni", factor, noise))
