@@ -32,7 +32,7 @@ from dmfvi.node import Job, Message
 comm = MPI.COMM_WORLD
 network = Network.ring(comm.Get_size())
 engine = MpiEngine()
-place = LocalView.of(network, comm.Get_rank())
+view = LocalView.of(network, comm.Get_rank())
 rule = BregmanADMM()
 job = Job(Average(), rule)
 exchange = engine._exchange(job, view)

@@ -73,8 +73,8 @@ def mixture_iteration(d: int, k: int) -> tuple[float, float]:
     q = infer(model, [shard], max_iter=2, random_state=0).posterior
 
     def ours() -> object:
-        learned = model.local_step(shard, q)
-        return model.posterior(learned.statistics.pack(), q), model.divergence(q)
+        total = model.statistics(shard, q)
+        return model.absorb(total, total, q)
 
     def theirs(iterations: int) -> Callable[[], object]:
         peer = BayesianGaussianMixture(
@@ -115,8 +115,8 @@ def chain_iteration(k: int, categorical: bool) -> tuple[float, float]:
     q = infer(model, [shard], max_iter=2, random_state=0).posterior
 
     def ours() -> object:
-        learned = model.local_step(shard, q)
-        return model.posterior(learned.statistics.pack(), q), model.divergence(q)
+        total = model.statistics(shard, q)
+        return model.absorb(total, total, q)
 
     def theirs(iterations: int, implementation: str) -> Callable[[], object]:
         made = peer(

@@ -34,10 +34,10 @@ cuts[-1] = ratings.shape[0]
 mine = ratings[cuts[rank]:cuts[rank + 1]]
 del ratings
 RatingFactorization(12, max_iter=1).fit(make_ratings(5000, seed=1).ratings)  # compile
-network, engine = (Network.complete(size), "mpi") if size > 1 else (None, "local")
+network = Federation(Network.complete(size), engine="mpi") if size > 1 else None
 comm.Barrier()
 began, cpu = time.perf_counter(), time.process_time()
-model = RatingFactorization(12, network=Federation(network, engine=engine), random_state=0).fit(mine)
+model = RatingFactorization(12, network=network, random_state=0).fit(mine)
 comm.Barrier()
 if rank == 0:
     print(time.perf_counter() - began, time.process_time() - cpu, model.lower_bound_)

@@ -32,7 +32,7 @@ def our_sweep(data: np.ndarray):
     complete = not np.isnan(data).any()
     model = BayesianPcaModel(Layout(D, M + 1, complete), M)
     shard = CompleteShard.of(data, True) if complete else MaskedShard.of(data)
-    belief = model.start(np.random.default_rng(0).normal(size=(D, M)), 1.0)
+    belief = model.begin(np.random.default_rng(0).normal(size=(D, M)), 1.0)
 
     def sweep() -> None:
         nonlocal belief
