@@ -2,54 +2,85 @@
 
 Every node of a network, seeing only its own data and its neighbours' messages, ends with the
 posterior that one machine holding all the data would have computed.
+
+Names are imported when they are first used: ``import dmfvi`` is cheap.
 """
 
-from dmfvi import storage
-from dmfvi.engines.links import Links
-from dmfvi.inference.federation import Federation
-from dmfvi.inference.model import ConjugateModel, Model, Statistics
-from dmfvi.inference.session import Inference, infer
-from dmfvi.models.chains.estimator import CategoricalHMM, GaussianHMM
-from dmfvi.models.mixture.estimator import BayesianGaussianMixture
-from dmfvi.models.pca.belief import GammaPrior, PcaPrior
-from dmfvi.models.pca.estimator import BayesianPCA
-from dmfvi.models.pca.mixture import MixtureOfPCA
-from dmfvi.models.pca.ppca import PPCA
-from dmfvi.models.pca.svd import SVDFactorization
-from dmfvi.models.ratings.estimator import RatingFactorization
-from dmfvi.models.regression.estimator import BayesianLinearRegression, BayesianLogisticRegression
-from dmfvi.models.sfm.estimator import StructureFromMotion
-from dmfvi.models.topics.estimator import LatentDirichletAllocation
-from dmfvi.network import Network
-from dmfvi.storage import load, save
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dmfvi import storage as storage
+    from dmfvi.engines.links import Links as Links
+    from dmfvi.inference.federation import Federation as Federation
+    from dmfvi.inference.model import ConjugateModel as ConjugateModel
+    from dmfvi.inference.model import Model as Model
+    from dmfvi.inference.model import Statistics as Statistics
+    from dmfvi.inference.session import Inference as Inference
+    from dmfvi.inference.session import infer as infer
+    from dmfvi.models.chains.estimator import CategoricalHMM as CategoricalHMM
+    from dmfvi.models.chains.estimator import GaussianHMM as GaussianHMM
+    from dmfvi.models.mixture.estimator import BayesianGaussianMixture as BayesianGaussianMixture
+    from dmfvi.models.pca.belief import GammaPrior as GammaPrior
+    from dmfvi.models.pca.belief import PcaPrior as PcaPrior
+    from dmfvi.models.pca.estimator import BayesianPCA as BayesianPCA
+    from dmfvi.models.pca.mixture import MixtureOfPCA as MixtureOfPCA
+    from dmfvi.models.pca.ppca import PPCA as PPCA
+    from dmfvi.models.pca.svd import SVDFactorization as SVDFactorization
+    from dmfvi.models.ratings.estimator import RatingFactorization as RatingFactorization
+    from dmfvi.models.regression.estimator import (
+        BayesianLinearRegression as BayesianLinearRegression,
+    )
+    from dmfvi.models.regression.estimator import (
+        BayesianLogisticRegression as BayesianLogisticRegression,
+    )
+    from dmfvi.models.sfm.estimator import StructureFromMotion as StructureFromMotion
+    from dmfvi.models.topics.estimator import (
+        LatentDirichletAllocation as LatentDirichletAllocation,
+    )
+    from dmfvi.network import Network as Network
+    from dmfvi.storage import load as load
+    from dmfvi.storage import save as save
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "PPCA",
-    "BayesianGaussianMixture",
-    "BayesianLinearRegression",
-    "BayesianLogisticRegression",
-    "BayesianPCA",
-    "CategoricalHMM",
-    "ConjugateModel",
-    "Federation",
-    "GammaPrior",
-    "GaussianHMM",
-    "Inference",
-    "LatentDirichletAllocation",
-    "Links",
-    "MixtureOfPCA",
-    "Model",
-    "Network",
-    "PcaPrior",
-    "RatingFactorization",
-    "SVDFactorization",
-    "Statistics",
-    "StructureFromMotion",
-    "__version__",
-    "infer",
-    "load",
-    "save",
-    "storage",
-]
+#: where the names of this package are; the estimators follow from their registry
+_HOME = {
+    "ConjugateModel": "inference.model",
+    "Federation": "inference.federation",
+    "GammaPrior": "models.pca.belief",
+    "Inference": "inference.session",
+    "Links": "engines.links",
+    "Model": "inference.model",
+    "Network": "network",
+    "PcaPrior": "models.pca.belief",
+    "Statistics": "inference.model",
+    "infer": "inference.session",
+    "load": "storage.models",
+    "save": "storage.models",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        found = getattr(import_module(f"dmfvi.{_HOME[name]}"), name)
+    elif name == "storage":
+        found = import_module("dmfvi.storage")
+    elif name == "__all__":
+        found = __dir__()
+    elif name[0].isupper() and name in _estimators():
+        found = _estimators()[name]
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*_HOME, *_estimators(), "storage", "__version__"])
+
+
+def _estimators() -> dict[str, Any]:
+    from dmfvi.models import ESTIMATORS
+
+    return ESTIMATORS

@@ -5,24 +5,26 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi import __version__
-from dmfvi.cli.fit import FIT_HELP, Header, fit, models
+from dmfvi.cli.fit import CommandOfKinds, Header, fit, models
 from dmfvi.cli.node import keys_app, launch, node
 from dmfvi.cli.ratings import app as ratings_app
 from dmfvi.cli.reproduce import reproduce
 from dmfvi.cli.sfm import sfm
-from dmfvi.models.pca.estimator import BayesianPCA
-from dmfvi.readers.tables import Table, check_cells, read_table
-from dmfvi.storage import load
 from dmfvi.storage.files import replacing, replacing_table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dmfvi.models.pca.estimator import BayesianPCA
+    from dmfvi.readers.tables import Table
 
 app = typer.Typer(
     add_completion=False,
@@ -30,7 +32,7 @@ app = typer.Typer(
     help="Exact decentralized variational inference: every node ends with the pooled posterior.",
 )
 app.add_typer(ratings_app, name="ratings")
-app.command(help=FIT_HELP)(fit)
+app.command(cls=CommandOfKinds)(fit)
 app.command()(models)
 app.command()(sfm)
 app.command()(reproduce)
@@ -109,6 +111,12 @@ def impute(
     header: Header = None,
 ) -> None:
     """Fill the missing entries of a table with their predictive means."""
+    import numpy as np
+
+    from dmfvi.models.pca.estimator import BayesianPCA
+    from dmfvi.readers.tables import Table, check_cells, read_table
+    from dmfvi.storage import load
+
     fitted = load(model, BayesianPCA)
     if not fitted.converged_:
         print(f"warning: the model in {model} had not converged", file=sys.stderr)
@@ -143,7 +151,7 @@ def _as_given(table: Table, given: Table) -> Table:
     if table.columns is None or given.columns is None:
         return table
     order = [table.columns.index(name) for name in given.columns]
-    return Table(table.data[:, order], given.columns)
+    return table._replace(data=table.data[:, order], columns=given.columns)
 
 
 def _in_order(table: Table, model: BayesianPCA, file: Path) -> Table:
@@ -157,7 +165,8 @@ def _in_order(table: Table, model: BayesianPCA, file: Path) -> Table:
                 f"{file} lacks columns {lacking[:5]} and has unknown columns {extra[:5]}: "
                 "give it the columns that the model was fitted to"
             )
-        return Table(table.data[:, [table.columns.index(c) for c in known]], known)
+        order = [table.columns.index(c) for c in known]
+        return table._replace(data=table.data[:, order], columns=known)
     if table.data.shape[1] != model.n_features_in_:
         raise ValueError(
             f"{file} has {table.data.shape[1]} columns, the model has {model.n_features_in_} features"
@@ -168,6 +177,8 @@ def _in_order(table: Table, model: BayesianPCA, file: Path) -> Table:
 def _write(path: Path, data: np.ndarray, columns: list[str] | None) -> None:
     """Write a .csv or .npy file, whole or not at all."""
     if path.suffix == ".npy":
+        import numpy as np
+
         with replacing(path) as file:
             np.save(file, data)
         return

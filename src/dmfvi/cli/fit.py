@@ -5,26 +5,35 @@ from __future__ import annotations
 import tomllib
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
+from typer.core import TyperCommand
 
 from dmfvi.cli.network import Topology, make_network
-from dmfvi.deploy.data import Data, described
-from dmfvi.deploy.kinds import DEFAULT_KIND, KINDS, NETWORK_KINDS, ModelSettings, columns_of
-from dmfvi.deploy.settings import NOTHING, settings_of
-from dmfvi.readers.tables import Table, check_cells
-from dmfvi.storage import FILE_NAME, save
+
+if TYPE_CHECKING:
+    from dmfvi.deploy.data import Data
+    from dmfvi.deploy.kinds import ModelSettings
 
 console = Console()
 Header = Annotated[
     bool | None,
     typer.Option("--header/--no-header", help="Whether a .csv begins with names; default: look."),
 ]
+
+
+class CommandOfKinds(TyperCommand):
+    """Its help names the kinds of models, for which all estimators are imported."""
+
+    def format_help(self, *arguments: Any) -> None:
+        from dmfvi.deploy.kinds import KINDS
+
+        self.help = f"{self.help}\n\nKinds of models: {', '.join(KINDS)}."
+        super().format_help(*arguments)
 
 
 class Where(StrEnum):
@@ -42,7 +51,7 @@ def fit(
             "dmfvi sfm and dmfvi ratings."
         ),
     ],
-    model: Annotated[str, typer.Option(help="Kind of model, see above.")] = DEFAULT_KIND,
+    model: Annotated[str, typer.Option(help="Kind of model, see above.")] = "bayesian-pca",
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -82,6 +91,8 @@ def fit(
 
     Ends with status 2 when the nodes have not converged; the model is saved all the same.
     """
+    from dmfvi.deploy.kinds import ModelSettings
+
     short = {
         "n_components": components,
         "covariance_type": covariance,
@@ -113,13 +124,13 @@ def fit(
         raise typer.Exit(2)
 
 
-FIT_HELP = f"{fit.__doc__}\n\n    Kinds of models: {', '.join(KINDS)}."
-
-
 def models(
     model: Annotated[str | None, typer.Argument(help="One kind; all of them by default.")] = None,
 ) -> None:
     """Kinds of models, for dmfvi fit and dmfvi node, with their settings."""
+    from dmfvi.deploy.kinds import KINDS, NETWORK_KINDS, columns_of
+    from dmfvi.deploy.settings import NOTHING, settings_of
+
     if model is not None and model not in KINDS:
         raise ValueError(f"MODEL must be one of {sorted(KINDS)}, received {model!r}")
     for kind, estimator in KINDS.items():
@@ -154,6 +165,10 @@ def _fit_here(
     nodes: int | None,
 ) -> bool:
     """All nodes in this process. Whether they have converged."""
+    from dmfvi.deploy.kinds import NETWORK_KINDS
+    from dmfvi.readers.tables import Table, check_cells
+    from dmfvi.storage import FILE_NAME, save
+
     alone = chosen.kind not in NETWORK_KINDS
     if nodes is None:
         nodes = 1 if alone else 5
@@ -172,6 +187,8 @@ def _fit_here(
 
 def _summary(title: str, model: Any, data: Data, path: Path) -> RichTable:
     """What every estimator has to say of a fit, as far as it has it."""
+    from dmfvi.deploy.data import described
+
     summary = RichTable(title=title, show_header=False)
     network = getattr(model, "network", None)
     rows = [described(data), ("network", "pooled" if network is None else network.name)]
@@ -185,7 +202,7 @@ def _summary(title: str, model: Any, data: Data, path: Path) -> RichTable:
         rows.append(("change, disagreement", ", ".join(f"{v:.1e}" for v in last)))
         rows.append(("lower bound", f"{model.lower_bound_:.6g}"))
     if hasattr(model, "explained_variance_"):
-        deviations = " ".join(f"{v:.3g}" for v in np.sqrt(model.explained_variance_))
+        deviations = " ".join(f"{v:.3g}" for v in model.explained_variance_**0.5)
         rows.append(("noise deviation", f"{model.noise_precision_**-0.5:.4g}"))
         rows.append(("component deviations", deviations))
     for name, value in (*rows, ("saved", escape(str(path)))):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from dmfvi.network import Network
+if TYPE_CHECKING:
+    from dmfvi.network import Network
 
 
 class Topology(StrEnum):
@@ -21,6 +23,8 @@ class Topology(StrEnum):
 
 def make_network(topology: Topology, nodes: int) -> Network:
     """The network of that kind; a grid is as square as the number of nodes allows."""
+    from dmfvi.network import Network
+
     if topology is Topology.grid:
         rows = max(r for r in range(1, int(nodes**0.5) + 1) if nodes % r == 0)
         return Network.grid(rows, nodes // rows)

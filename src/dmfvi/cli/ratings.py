@@ -9,28 +9,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from dmfvi.cli.rating_ranks import one_process, one_rank, over_all_ranks
-from dmfvi.models.ratings.checkpoint import (
-    CHECKPOINT_FILE,
-    Checkpoint,
-    load_checkpoint,
-    save_checkpoint,
-)
-from dmfvi.models.ratings.estimator import RatingFactorization
-from dmfvi.models.ratings.table import RatingTable
-from dmfvi.models.ratings.validation import Evaluation
-from dmfvi.readers.ratings import read_pairs, read_probe, read_ratings
-from dmfvi.storage import FILE_NAME, load, save
 from dmfvi.storage.files import replacing_table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dmfvi.models.ratings.checkpoint import Checkpoint
+    from dmfvi.models.ratings.estimator import RatingFactorization
+    from dmfvi.models.ratings.table import RatingTable
+    from dmfvi.models.ratings.validation import Evaluation
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -119,6 +114,11 @@ def fit(
     every: Annotated[int, typer.Option(help="Rounds between checkpoints of a rank (mpi).")] = 20,
 ) -> None:
     """Fit a Bayesian factorization; Ctrl-C keeps what was learned, --resume goes on."""
+    from dmfvi.cli.rating_ranks import one_process, one_rank, over_all_ranks
+    from dmfvi.models.ratings.checkpoint import CHECKPOINT_FILE, save_checkpoint
+    from dmfvi.models.ratings.estimator import RatingFactorization
+    from dmfvi.storage import FILE_NAME, save
+
     settings: dict[str, Any] = {
         "components": components,
         "nodes": nodes,
@@ -193,6 +193,10 @@ def predict(
     level: Annotated[float, typer.Option(help="Probability of the intervals.")] = LEVEL,
 ) -> None:
     """Predict ratings with deviations and intervals, under your own ids."""
+    from dmfvi.models.ratings.estimator import RatingFactorization
+    from dmfvi.readers.ratings import read_pairs
+    from dmfvi.storage import load
+
     if not 0 < level < 1:
         raise ValueError(f"--level must lie in (0, 1), received {level}")
     target = out if out is not None else pairs.with_name(f"{pairs.stem}.predicted.csv")
@@ -215,6 +219,9 @@ def recommend(
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
 ) -> None:
     """The best items that a user has not rated yet."""
+    from dmfvi.models.ratings.estimator import RatingFactorization
+    from dmfvi.storage import load
+
     fitted = load(model, RatingFactorization)
     best = fitted.recommend(user, n, strategy.value, random_state=seed)
     table = RichTable(title=f"For user {escape(user)}, by {strategy.value}")
@@ -257,6 +264,8 @@ def _check_options(
 
 
 def _checkpoint(out: Path, settings: dict[str, Any]) -> Checkpoint:
+    from dmfvi.models.ratings.checkpoint import load_checkpoint
+
     checkpoint = load_checkpoint(out)
     before = json.loads(checkpoint.settings) if checkpoint.settings else settings
     changed = [
@@ -275,6 +284,8 @@ def _checkpoint(out: Path, settings: dict[str, Any]) -> Checkpoint:
 def _read(
     data: Path, columns: str | None, text_ids: bool | None, cache: bool, quiet: bool = False
 ) -> RatingTable:
+    from dmfvi.readers.ratings import read_ratings
+
     named = None
     if columns is not None:
         parts = [part.strip() for part in columns.split(",")]
@@ -311,6 +322,10 @@ def _bytes_bar(label: str, quiet: bool) -> Iterator[Any]:
 def _held_out(
     table: RatingTable, holdout: float, probe: Path | None, seed: int
 ) -> NDArray[np.bool_] | None:
+    import numpy as np
+
+    from dmfvi.readers.ratings import read_probe
+
     if probe is not None:
         held = read_probe(probe, table)
     elif holdout:
@@ -325,10 +340,13 @@ def _held_out(
 
 
 def _ids(test: RatingTable) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    return test.user_ids[test.users], test.item_ids[test.items], test.ratings.astype(np.float64)
+    return test.user_ids[test.users], test.item_ids[test.items], test.ratings.astype("float64")
 
 
 def _interrupted(model: RatingFactorization, latest: list[Checkpoint], out: Path) -> None:
+    from dmfvi.models.ratings.checkpoint import save_checkpoint
+    from dmfvi.storage import FILE_NAME, save
+
     if not latest:
         console.print("interrupted before the first sweep was done: nothing to keep")
         return
@@ -386,6 +404,6 @@ def _write_predictions(
         writer.writerow(["user", "item", "rating", "std", "low", "high"])
         for begin in range(0, len(mean), WRITE_ROWS):
             part = slice(begin, begin + WRITE_ROWS)
-            numbers = [np.round(v[part], 4).tolist() for v in (mean, std, low, high)]
+            numbers = [v[part].round(4).tolist() for v in (mean, std, low, high)]
             writer.writerows(zip(users[part].tolist(), items[part].tolist(), *numbers, strict=True))
     console.print(f"{len(mean)} predictions: {escape(str(target))}")

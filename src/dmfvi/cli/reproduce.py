@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,7 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.progress import TimeRemainingColumn as RemainingColumn
 from rich.table import Table as RichTable
 
-from dmfvi.experiments.base import ResultTable
+if TYPE_CHECKING:
+    from dmfvi.experiments.base import ResultTable
 
 console = Console()
 if not console.is_terminal:  # tables in a file need no narrow columns

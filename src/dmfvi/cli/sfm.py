@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi.cli.network import Topology, make_network
-from dmfvi.models.sfm.estimator import StructureFromMotion
-from dmfvi.models.sfm.metric import CameraModel
-from dmfvi.models.sfm.tracks import Tracks
-from dmfvi.readers.tracks import read_tracks
-from dmfvi.storage import FILE_NAME, save
 from dmfvi.storage.files import write_text
+
+if TYPE_CHECKING:
+    from dmfvi.models.sfm.estimator import StructureFromMotion
+    from dmfvi.models.sfm.metric import CameraModel
+    from dmfvi.models.sfm.tracks import Tracks
 
 console = Console()
 
@@ -59,6 +58,10 @@ def sfm(
 
     Writes model.npz, structure.ply, structure.csv and structure.png. Ends with status 2 when the nodes have not converged.
     """
+    from dmfvi.models.sfm.estimator import StructureFromMotion
+    from dmfvi.readers.tracks import read_tracks
+    from dmfvi.storage import FILE_NAME, save
+
     if cameras < 1:
         raise ValueError(f"--cameras must be at least 1, received {cameras}")
     if out.exists() and not out.is_dir():
@@ -100,6 +103,8 @@ def _one_motion(read: Tracks, motion: float | None) -> Tracks:
 
 
 def _write_csv(path: Path, model: StructureFromMotion) -> None:
+    import numpy as np
+
     names = ["point", "x", "y", "z", "xx", "xy", "xz", "yy", "yz", "zz"]
     upper = np.triu_indices(3)
     lines = [",".join(names)]
@@ -112,6 +117,10 @@ def _write_csv(path: Path, model: StructureFromMotion) -> None:
 
 
 def _summary(model: StructureFromMotion, tracks: Tracks, out: Path) -> RichTable:
+    import numpy as np
+
+    from dmfvi.storage import FILE_NAME
+
     summary = RichTable(title="Structure from motion", show_header=False)
     unseen = float(np.isnan(tracks.data).mean())
     spread = np.sqrt(np.trace(model.structure_cov_, axis1=1, axis2=2) / 3.0)

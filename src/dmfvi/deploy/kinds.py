@@ -30,6 +30,7 @@ from dmfvi.network import Network
 from dmfvi.readers.tables import Table
 from dmfvi.validation import name_features
 
+#: what ``dmfvi fit`` and ``dmfvi node`` run unless told otherwise
 DEFAULT_KIND = "bayesian-pca"
 #: where a name of mixed case has its words
 WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

@@ -25,44 +25,32 @@ from dmfvi.models.sfm.model import AffineModel
 from dmfvi.models.topics import estimator as topics
 from dmfvi.models.topics.model import LatentDirichletAllocation
 
-#: models by name; one line enrols a model, and the laws of tests/laws run over this registry
+#: one line enrols a model with its estimators: laws, files, ``dmfvi fit`` and ``dmfvi node`` run over all of them
+ENROLLED: tuple[tuple[type[Model] | type[BaseEstimator], ...], ...] = (
+    (PoissonGamma,),
+    (LinearRegression, regression.BayesianLinearRegression),
+    (LogisticRegression, regression.BayesianLogisticRegression),
+    (GaussianMixture, DiagonalGaussianMixture, mixture.BayesianGaussianMixture),
+    (LatentDirichletAllocation, topics.LatentDirichletAllocation),
+    (HiddenMarkov, chains.GaussianHMM, chains.CategoricalHMM),
+    (BayesianPcaModel, BayesianPCA),
+    (MixtureOfPcaModel, MixtureOfPCA),
+    (PpcaModel, PPCA),
+    (SVDFactorization,),
+    (AffineModel, StructureFromMotion),
+    (RatingModel, RatingFactorization),
+)
+#: models by name
 MODELS: dict[str, type[Model]] = {
-    model.__name__: model
-    for model in (
-        PoissonGamma,
-        LinearRegression,
-        LogisticRegression,
-        GaussianMixture,
-        DiagonalGaussianMixture,
-        LatentDirichletAllocation,
-        HiddenMarkov,
-        BayesianPcaModel,
-        MixtureOfPcaModel,
-        PpcaModel,
-        AffineModel,
-        RatingModel,
-    )
+    each.__name__: each for line in ENROLLED for each in line if issubclass(each, Model)
 }
-#: estimators by name, which is also their tag in a file; one line enrols an estimator
+#: estimators by name, which is also their tag in a file
 ESTIMATORS: dict[str, type[BaseEstimator]] = {
-    estimator.__name__: estimator
-    for estimator in (
-        BayesianPCA,
-        MixtureOfPCA,
-        PPCA,
-        SVDFactorization,
-        mixture.BayesianGaussianMixture,
-        chains.GaussianHMM,
-        chains.CategoricalHMM,
-        topics.LatentDirichletAllocation,
-        regression.BayesianLinearRegression,
-        regression.BayesianLogisticRegression,
-        RatingFactorization,
-        StructureFromMotion,
-    )
+    each.__name__: each for line in ENROLLED for each in line if issubclass(each, BaseEstimator)
 }
 
 __all__ = [
+    "ENROLLED",
     "ESTIMATORS",
     "MODELS",
     "AffineModel",
