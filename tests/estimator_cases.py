@@ -1,4 +1,7 @@
-"""One case per estimator: settings and one part of small data per node. Laws and engines run over all of them."""
+"""One case per estimator: settings and one part of small data per node. Laws and engines run over all of them.
+
+The case of a model (tests/model_cases.py) may bring its estimators' with it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import model_cases
 from dmfvi.datasets import make_cube, make_ratings
 from dmfvi.deploy.data import Data
 from dmfvi.deploy.kinds import ModelSettings
@@ -16,9 +20,9 @@ from dmfvi.models.ratings.table import RatingTable
 from dmfvi.network import Network
 from dmfvi.readers.tables import Table
 from helpers import low_rank_shards
+from model_cases import CENTRES
 
 N_NODES = 3
-CENTRES = np.array([[0.0, 0, 0], [4, 0, 2], [0, 4, -2]])
 
 
 class PlainEngine(LocalEngine):
@@ -106,28 +110,12 @@ def toml_of(model: ModelSettings) -> str:
 # -- data -----------------------------------------------------------------------------------
 
 
-def _clusters(missing: float = 0.05) -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    label = np.sort(rng.integers(3, size=90))  # nodes see other clusters
-    data = CENTRES[label] + rng.normal(size=(90, 3))
-    data[rng.random(data.shape) < missing] = np.nan
-    return np.split(data, [20, 55])
-
-
 def _planes() -> list[np.ndarray]:
     rng = np.random.default_rng(3)
     side = np.arange(90) % 2
     loadings = np.array([[3.0, 0, 0, 0], [0, 0, 3.0, 0]])
     data = 12.0 * side[:, None] + rng.normal(size=(90, 1)) * loadings[side]
     return np.split(data + 0.3 * rng.normal(size=(90, 4)), [20, 55])
-
-
-def _regression(labels: bool) -> list[np.ndarray]:
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(120, 3)) * [1.0, 5.0, 0.2] + [0.0, 3.0, -1.0]
-    score = x @ np.array([1.0, -0.4, 3.0]) + 4.0 + 1.5 * rng.normal(size=120)
-    y = (score > np.median(score)).astype(float) if labels else score
-    return np.split(np.column_stack([x[:, :1], y, x[:, 1:]]), [25, 70])
 
 
 def _sequences(symbols: bool) -> list[np.ndarray]:
@@ -140,12 +128,6 @@ def _sequences(symbols: bool) -> list[np.ndarray]:
             seen = (2 * state + (rng.random(20) < 0.2))[:, None]
         rows.append(np.column_stack([np.full(20, float(number)), seen]))
     return [np.concatenate(part) for part in (rows[:2], rows[2:6], rows[6:])]
-
-
-def _counts() -> list[np.ndarray]:
-    rng = np.random.default_rng(4)
-    topics = np.repeat([[30.0, 0.5], [0.5, 30.0]], 3, axis=1)
-    return np.split(rng.poisson(rng.dirichlet([0.3, 0.3], 60) @ topics).astype(float), [15, 35])
 
 
 def _ratings() -> list[RatingTable]:
@@ -162,15 +144,19 @@ def _case(kind: str, shards: list[Any], **settings: Any) -> EstimatorCase:
 
 
 _FACTORS = low_rank_shards([14, 20, 17], 6, 2, 0.1)
-#: one line enrols an estimator
+#: estimators whose data are no plain rows of their model's case; the others are enrolled by that case
 CASES: dict[str, EstimatorCase] = {
     case.model.kind: case
     for case in (
+        *(
+            _case(e.kind, e.shards(), **e.settings)
+            for c in model_cases.CASES.values()
+            for e in c.estimators
+        ),
         _case("bayesian-pca", _FACTORS, n_components=2),
         _case("mixture-of-pca", _planes(), n_clusters=2, n_components=1),
         _case("ppca", _FACTORS, n_components=2),
         _case("svd-factorization", _FACTORS, n_components=2),
-        _case("bayesian-gaussian-mixture", _clusters(), n_components=3, n_init=2),
         _case("gaussian-hmm", _sequences(symbols=False), n_components=2, sequence=1),
         _case(
             "categorical-hmm",
@@ -180,9 +166,6 @@ CASES: dict[str, EstimatorCase] = {
             n_init=2,
             sequence=1,
         ),
-        _case("latent-dirichlet-allocation", _counts(), n_components=2),
-        _case("bayesian-linear-regression", _regression(False), target=2),
-        _case("bayesian-logistic-regression", _regression(True), target=2, classes=[0, 1]),
         _case("rating-factorization", _ratings(), n_components=2, n_choice_features=2, max_iter=5),
         _case(
             "structure-from-motion",

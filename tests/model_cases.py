@@ -46,6 +46,14 @@ class Draw(NamedTuple):
     truth: np.ndarray
 
 
+class OfEstimator(NamedTuple):
+    """An estimator of the model: its kind, one array of small data per node of three, and its settings."""
+
+    kind: str
+    shards: Callable[[], list[Any]]
+    settings: dict[str, Any]
+
+
 @dataclass(frozen=True)
 class Case:
     """What the laws need to know of a model."""
@@ -63,6 +71,7 @@ class Case:
     n_iter: int | None = None  # a fixed number of sweeps instead of convergence
     consensus: tuple[str, dict[str, Any]] | None = None  # where the usual rule is another one
     natural: float = 1e-6  # accuracy that the arithmetic allows
+    estimators: tuple[OfEstimator, ...] = ()  # then they are in the laws of estimators, too
 
     def fit(self, model: Any, shards: list[Any], network: Any = None, **settings: Any) -> Inference:
         """One fit, as the model's estimator would run it."""
@@ -448,14 +457,72 @@ def factor_case(missing: float, covariance: str = "full") -> Case:
     )
 
 
+# -- rows for estimators ---------------------------------------------------------------------
+
+CENTRES = np.array([[0.0, 0, 0], [4, 0, 2], [0, 4, -2]])
+
+
+def cluster_rows(missing: float = 0.05) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    label = np.sort(rng.integers(3, size=90))  # nodes see other clusters
+    data = CENTRES[label] + rng.normal(size=(90, 3))
+    data[rng.random(data.shape) < missing] = np.nan
+    return np.split(data, [20, 55])
+
+
+def regression_rows(labels: bool) -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(120, 3)) * [1.0, 5.0, 0.2] + [0.0, 3.0, -1.0]
+    score = x @ np.array([1.0, -0.4, 3.0]) + 4.0 + 1.5 * rng.normal(size=120)
+    y = (score > np.median(score)).astype(float) if labels else score
+    return np.split(np.column_stack([x[:, :1], y, x[:, 1:]]), [25, 70])
+
+
+def word_counts() -> list[np.ndarray]:
+    rng = np.random.default_rng(4)
+    topics = np.repeat([[30.0, 0.5], [0.5, 30.0]], 3, axis=1)
+    return np.split(rng.poisson(rng.dirichlet([0.3, 0.3], 60) @ topics).astype(float), [15, 35])
+
+
 #: one line enrols a model (or a variant of it, after a slash) in the laws
 CASES: dict[str, Case] = {
     "PoissonGamma": Case(draw_counts, lambda s: s, exact_counts, accuracy=0.5, data_sets=100),
-    "LinearRegression": Case(draw_linear, lambda s: s[0], exact_linear, data_sets=100),
-    "LogisticRegression": Case(
-        draw_logistic, lambda s: s, climbed_logistic, coverage=(0.8, 0.96), data_sets=100
+    "LinearRegression": Case(
+        draw_linear,
+        lambda s: s[0],
+        exact_linear,
+        data_sets=100,
+        estimators=(
+            OfEstimator(
+                "bayesian-linear-regression", lambda: regression_rows(False), {"target": 2}
+            ),
+        ),
     ),
-    "GaussianMixture": Case(draw_mixture, means_of, same_as_scikit_learn, True),
+    "LogisticRegression": Case(
+        draw_logistic,
+        lambda s: s,
+        climbed_logistic,
+        coverage=(0.8, 0.96),
+        data_sets=100,
+        estimators=(
+            OfEstimator(
+                "bayesian-logistic-regression",
+                lambda: regression_rows(True),
+                {"target": 2, "classes": [0, 1]},
+            ),
+        ),
+    ),
+    "GaussianMixture": Case(
+        draw_mixture,
+        means_of,
+        same_as_scikit_learn,
+        True,
+        estimators=(
+            OfEstimator(
+                "bayesian-gaussian-mixture", cluster_rows, {"n_components": 3, "n_init": 2}
+            ),
+        ),
+    ),
     "GaussianMixture/missing": Case(
         lambda s, n: draw_mixture(s, n, missing=0.15),
         means_of,
@@ -498,6 +565,7 @@ CASES: dict[str, Case] = {
         True,
         accuracy=0.03,
         coverage=(0.75, 0.97),
+        estimators=(OfEstimator("latent-dirichlet-allocation", word_counts, {"n_components": 2}),),
     ),
     "HiddenMarkov/gaussian": Case(
         lambda s, n: draw_chain(s, n, "gaussian"),

@@ -42,8 +42,10 @@ def default(kind: str) -> ModelSettings:
 
 def test_every_estimator_has_a_case() -> None:
     lacking = sorted(set(KINDS) - set(CASES))
-    lines = [f'_case("{kind}", [data of node 0, of 1, of 2], settings...)' for kind in lacking]
-    assert not lacking, f"add to CASES of tests/estimator_cases.py: {lines}"
+    lines = [f'OfEstimator("{kind}", rows of three nodes, settings)' for kind in lacking]
+    assert not lacking, (
+        f"add to estimators=(...) of the model's case in tests/model_cases.py: {lines}"
+    )
 
 
 def test_kinds_are_the_names_of_the_classes() -> None:

@@ -1,0 +1,52 @@
+"""What ``import dmfvi`` gives, and what it does not load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import dmfvi
+from dmfvi.models import ESTIMATORS
+
+HEAVY = {"numpy", "scipy", "sklearn", "networkx", "numba", "matplotlib"}
+
+
+def loaded_by(program: str) -> set[str]:
+    """Packages in memory at the end of a program."""
+    tail = "\nimport sys\nprint('loaded', *{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", program + tail], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_import_dmfvi_loads_nothing_heavy() -> None:
+    assert not loaded_by("import dmfvi; dmfvi.__version__") & HEAVY
+    assert {"numpy", "sklearn"} <= loaded_by("from dmfvi import BayesianPCA")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = "import contextlib, sys; from dmfvi.cli import main; sys.argv = ['dmfvi', {!r}]\n"
+    program += "with contextlib.suppress(SystemExit): main()"
+    assert not loaded_by(program.format("--help")) & HEAVY
+    assert "sklearn" in loaded_by(program.format("models"))
+
+
+def test_every_estimator_is_a_name_of_the_package() -> None:
+    assert set(ESTIMATORS) < set(dir(dmfvi)) == set(dmfvi.__all__)
+    for name in dir(dmfvi):
+        assert getattr(dmfvi, name) is not None
+    for name, estimator in ESTIMATORS.items():
+        assert getattr(dmfvi, name) is estimator
+
+
+def test_everything_can_be_imported_by_star() -> None:
+    assert "sklearn" in loaded_by("from dmfvi import *; BayesianPCA, Network, load, __version__")
+
+
+@pytest.mark.parametrize("name", ["bayesian", "Bayesian", "_private"])
+def test_an_unknown_name_is_an_attribute_error(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"no attribute {name!r}"):
+        getattr(dmfvi, name)
