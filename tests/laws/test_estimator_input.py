@@ -25,7 +25,7 @@ class Face:
         self.target = further.get("y")
         if np.isnan(self.data).any():
             self.data = self.data[np.isfinite(self.data).all(1)]
-        known = ("predict_proba", "transform", "predict")
+        known = ("predict_proba", "transform", "predict", "score_samples")
         self.predict = next(name for name in known if hasattr(self.estimator, name))
         #: rows are one sequence: one that is missing is nothing unusual
         self.sequence = KINDS[kind]._data_form == "sequences"

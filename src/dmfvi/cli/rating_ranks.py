@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class Placement:
     out: Path
     probe: Path | None
     predictions: Path | None
-    network: Network | None
+    network: Network | None = None
     rank: int = 0
     size: int = 1
     alone: bool = True  # all nodes in this process
@@ -60,28 +60,14 @@ class Placement:
                 (self.out / CHECKPOINTS).rmdir()
 
 
-def one_process(
-    data: Path,
-    out: Path,
-    probe: Path | None,
-    predictions: Path | None,
-    nodes: int,
-    topology: str,
-) -> Placement:
+def one_process(given: Placement, nodes: int, topology: str) -> Placement:
     """All nodes here."""
-    network = getattr(Network, topology)(nodes) if nodes > 1 else None
-    return Placement(data, out, probe, predictions, network)
+    return replace(given, network=getattr(Network, topology)(nodes)) if nodes > 1 else given
 
 
-def one_rank(
-    data: Path,
-    out: Path,
-    probe: Path | None,
-    predictions: Path | None,
-    nodes: int,
-    topology: str,
-) -> Placement:
+def one_rank(given: Placement, nodes: int, topology: str) -> Placement:
     """This rank's node; ``{rank}`` in a path stands for its number."""
+    data, out, probe, predictions = given.data, given.out, given.probe, given.predictions
     world = MpiEngine().comm
     rank, size = int(world.Get_rank()), int(world.Get_size())
     if nodes not in (1, size):
@@ -90,9 +76,7 @@ def one_rank(
         )
     say_if_alone(data, size)
     if size == 1:
-        return one_process(
-            _of(data, 0), out, None if probe is None else _of(probe, 0), predictions, 1, topology
-        )
+        return replace(given, data=_of(data, 0), probe=None if probe is None else _of(probe, 0))
     if RANK not in str(data):
         raise ValueError(
             f"{data} would be read whole by every rank: write {RANK} where its number goes, "

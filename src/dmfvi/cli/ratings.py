@@ -114,7 +114,7 @@ def fit(
     every: Annotated[int, typer.Option(help="Rounds between checkpoints of a rank (mpi).")] = 20,
 ) -> None:
     """Fit a Bayesian factorization; Ctrl-C keeps what was learned, --resume goes on."""
-    from dmfvi.cli.rating_ranks import one_process, one_rank, over_all_ranks
+    from dmfvi.cli.rating_ranks import Placement, one_process, one_rank, over_all_ranks
     from dmfvi.models.ratings.checkpoint import CHECKPOINT_FILE, save_checkpoint
     from dmfvi.models.ratings.estimator import RatingFactorization
     from dmfvi.storage import FILE_NAME, save
@@ -130,11 +130,9 @@ def fit(
         "choice_features": choice_features,
         "seed": seed,
     }
-    if engine is Where.mpi:
-        place = one_rank(data, out, probe, predictions, nodes, topology.value)
-        data, out, probe, predictions = place.data, place.out, place.probe, place.predictions
-    else:
-        place = one_process(data, out, probe, predictions, nodes, topology.value)
+    placed = one_rank if engine is Where.mpi else one_process
+    place = placed(Placement(data, out, probe, predictions), nodes, topology.value)
+    data, out, probe, predictions = place.data, place.out, place.probe, place.predictions
     _check_options(nodes, holdout, probe, predictions, out, low, high)
     checkpoint = _checkpoint(out, settings) if resume and place.alone else None
     table = _read(data, columns, text_ids, cache, quiet=place.rank > 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from dmfvi.linalg import FloatArray
 from dmfvi.models.chains.emissions import Emission
 from dmfvi.models.chains.kernels import chain_posteriors, most_probable_states
 from dmfvi.models.chains.model import HiddenMarkov, Sequences
+from dmfvi.models.chains.sequences import Joined, join, nodes_of_sequences
 from dmfvi.validation import check_positive, check_whole
 
 
@@ -30,6 +31,8 @@ class HiddenMarkovEstimator(NetworkEstimator):
     n_init: int = 1
     _data_form = "sequences"
     _takes_missing = True
+    #: whether a sequence may be one number an observation
+    _flat: ClassVar[bool] = False
 
     @staticmethod
     def _from_columns(sequence: FloatArray | None = None) -> dict[str, Any]:
@@ -68,13 +71,21 @@ class HiddenMarkovEstimator(NetworkEstimator):
         """Sum of the sequences' log probabilities."""
         return float(self.score_samples(X, lengths).sum())
 
-    def _fit_chain(
+    def fit(
         self,
-        session: Session,
-        shards: list[Sequences],
-        log_volume: float,
-        observer: InferenceObserver | None,
+        X: Any,
+        y: Any = None,
+        *,
+        lengths: Any = None,
+        observer: InferenceObserver | None = None,
     ) -> Self:
+        """Fit to sequences (see the class)."""
+        session = self._open()
+        nodes = nodes_of_sequences(X, lengths, session, session.pooled, flat=self._flat)
+        check_whole("n_components", self.n_components, 1)
+        for name in ("startprob_prior", "transmat_prior"):
+            check_positive(name, getattr(self, name), optional=True)
+        shards, log_volume = self._shards([join(part) for part in nodes], session)
         return self._fit(
             session,
             self._make_model(),
@@ -83,6 +94,10 @@ class HiddenMarkovEstimator(NetworkEstimator):
             log_volume=log_volume,
             observer=observer,
         )
+
+    @abstractmethod
+    def _shards(self, nodes: list[Joined], session: Session) -> tuple[list[Sequences], float]:
+        """Every node's checked observations in the units that the nodes agree on, and log of these units' volume."""
 
     def _make_model(self) -> HiddenMarkov:
         k = int(self.n_components)
@@ -97,11 +112,6 @@ class HiddenMarkovEstimator(NetworkEstimator):
     @abstractmethod
     def _emission(self) -> Emission:
         """What a state emits, with its prior."""
-
-    def _check_common(self) -> None:
-        check_whole("n_components", self.n_components, 1)
-        for name in ("startprob_prior", "transmat_prior"):
-            check_positive(name, getattr(self, name), optional=True)
 
     @abstractmethod
     def _prepared(self, X: Any, lengths: Any) -> Sequences:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.families import Dirichlet, Product
-from dmfvi.inference.session import InferenceObserver
+from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
 from dmfvi.models.chains.base import HiddenMarkovEstimator
 from dmfvi.models.chains.emissions import (
@@ -20,7 +20,7 @@ from dmfvi.models.chains.emissions import (
     GaussianEmission,
 )
 from dmfvi.models.chains.model import Sequences
-from dmfvi.models.chains.sequences import join, nodes_of_sequences, sequences_of
+from dmfvi.models.chains.sequences import Joined, join, sequences_of
 from dmfvi.models.mixture.base import GaussianComponents
 from dmfvi.models.mixture.prediction import impute_mixture, log_predictive
 from dmfvi.models.mixture.shard import MixtureShard
@@ -72,24 +72,12 @@ class GaussianHMM(GaussianComponents, HiddenMarkovEstimator):
     {shared attributes}
     """
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        lengths: Any = None,
-        observer: InferenceObserver | None = None,
-    ) -> Self:
-        """Fit to sequences (see the class)."""
-        session = self._open()
-        nodes = nodes_of_sequences(X, lengths, session, session.pooled)
-        validate_data(self, nodes[0][0], ensure_all_finite="allow-nan", dtype=np.float64)
-        self._check_common()
-        joined = [join(sequences) for sequences in nodes]
-        self._check_gaussians(joined[0][0].shape[1])
-        units = self._agree_on_units(session, [rows for rows, _ in joined], self.n_components)
-        shards = [Sequences(MixtureShard.of(units.apply(rows)), starts) for rows, starts in joined]
-        return self._fit_chain(session, shards, units.log_volume, observer)
+    def _shards(self, nodes: list[Joined], session: Session) -> tuple[list[Sequences], float]:
+        self._validated(nodes[0][0], reset=True)
+        self._check_gaussians(nodes[0][0].shape[1])
+        units = self._agree_on_units(session, [rows for rows, _ in nodes], self.n_components)
+        made = [Sequences(MixtureShard.of(units.apply(rows)), starts) for rows, starts in nodes]
+        return made, units.log_volume
 
     def impute(self, X: Any, lengths: Any = None, return_std: bool = False) -> Any:
         """X with missing entries replaced by their means given the whole sequence; optionally deviations."""
@@ -111,13 +99,10 @@ class GaussianHMM(GaussianComponents, HiddenMarkovEstimator):
         kind = GaussianEmission if self.covariance_type == "full" else DiagonalGaussianEmission
         return kind(*self._gaussian_prior())
 
-    def _rows(self, X: Any, lengths: Any) -> tuple[FloatArray, NDArray[np.int64]]:
+    def _rows(self, X: Any, lengths: Any) -> Joined:
         check_is_fitted(self)
         rows, starts = join(sequences_of(X, lengths))
-        rows = validate_data(
-            self, rows, ensure_all_finite="allow-nan", dtype=np.float64, reset=False
-        )
-        return rows, starts
+        return self._validated(rows, reset=False), starts
 
     def _prepared(self, X: Any, lengths: Any) -> Sequences:
         rows, starts = self._rows(X, lengths)
@@ -184,21 +169,10 @@ class CategoricalHMM(HiddenMarkovEstimator):
     n_features: int | None = None
     emissionprob_prior: float | None = None
     n_init: int = 5
+    _flat = True
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        lengths: Any = None,
-        observer: InferenceObserver | None = None,
-    ) -> Self:
-        """Fit to sequences of symbols (see the class)."""
-        session = self._open()
-        nodes = nodes_of_sequences(X, lengths, session, session.pooled, flat=True)
-        self._check_common()
-        joined = [join(sequences) for sequences in nodes]
-        shards = [Sequences(symbols_of(rows), starts) for rows, starts in joined]
+    def _shards(self, nodes: list[Joined], session: Session) -> tuple[list[Sequences], float]:
+        shards = [Sequences(symbols_of(rows), starts) for rows, starts in nodes]
         largest = max(int(shard.observations.max(initial=-1)) for shard in shards)
         if largest < 0:
             raise ValueError("all observations are missing: there is nothing to learn from")
@@ -222,7 +196,7 @@ class CategoricalHMM(HiddenMarkovEstimator):
         self.n_features_ = int(largest + 1 if self.n_features is None else self.n_features)
         self.n_features_in_ = 1
         check_positive("emissionprob_prior", self.emissionprob_prior, optional=True)
-        return self._fit_chain(session, shards, 0.0, observer)
+        return shards, 0.0
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Any, Any]:
         """A new sequence of symbols and its states; the parameters are drawn once from the posterior."""

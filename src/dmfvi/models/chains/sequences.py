@@ -12,6 +12,9 @@ from sklearn.utils.validation import check_array
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
 
+#: the rows of all sequences, and where each begins, with the number of rows last
+Joined = tuple[FloatArray, NDArray[np.int64]]
+
 
 def sequences_of(
     X: Any, lengths: Any = None, *, flat: bool = False, label: str = ""
@@ -66,7 +69,7 @@ def nodes_of_sequences(
     return [every[a:b] for a, b in pairwise(edges)]
 
 
-def join(sequences: list[FloatArray]) -> tuple[FloatArray, NDArray[np.int64]]:
+def join(sequences: list[FloatArray]) -> Joined:
     """All observations one after the other, and the offsets of the sequences."""
     starts = np.concatenate([[0], np.cumsum([len(s) for s in sequences])]).astype(np.int64)
     return np.concatenate(sequences), starts

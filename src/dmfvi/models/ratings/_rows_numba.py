@@ -24,14 +24,20 @@ def sum_table_rows(indptr, columns, table, chunks, out):
 
 
 @njit(cache=True)
+def _count_offsets(keys, n, indptr):
+    """Where the entries of each key begin (``indptr``, n + 1 entries), and the same to count on."""
+    indptr[:] = 0
+    for e in range(len(keys)):
+        indptr[keys[e] + 1] += 1
+    for i in range(n):
+        indptr[i + 1] += indptr[i]
+    return indptr[:-1].copy()
+
+
+@njit(cache=True)
 def group_rows(rows, columns, codes, n_rows, indptr, out_columns, out_codes):
     """Counting sort of triples by row, stable; ``indptr`` has n_rows + 1 entries."""
-    indptr[:] = 0
-    for e in range(len(rows)):
-        indptr[rows[e] + 1] += 1
-    for n in range(n_rows):
-        indptr[n + 1] += indptr[n]
-    place = indptr[:-1].copy()
+    place = _count_offsets(rows, n_rows, indptr)
     for e in range(len(rows)):
         at = place[rows[e]]
         place[rows[e]] = at + 1
@@ -42,12 +48,7 @@ def group_rows(rows, columns, codes, n_rows, indptr, out_columns, out_codes):
 @njit(cache=True)
 def transpose_rows(indptr, columns, codes, n_columns, out_indptr, out_columns, out_codes):
     """The same ratings by column, rows ascending."""
-    out_indptr[:] = 0
-    for e in range(len(columns)):
-        out_indptr[columns[e] + 1] += 1
-    for n in range(n_columns):
-        out_indptr[n + 1] += out_indptr[n]
-    place = out_indptr[:-1].copy()
+    place = _count_offsets(columns, n_columns, out_indptr)
     for row in range(len(indptr) - 1):
         for e in range(indptr[row], indptr[row + 1]):
             at = place[columns[e]]
