@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+import kernel_twins
 from dmfvi.linalg import pack_symmetric
 from dmfvi.models.chains import kernels as chains
 from dmfvi.models.pca.kernels import latent_posteriors_compiled, latent_posteriors_plain
@@ -35,7 +36,7 @@ def test_chain_posteriors(
     emission = width * rng.normal(size=(90, 4))
     step = np.log(rng.dirichlet(np.ones(4), size=4)) - width * rng.random((4, 4))
     begin = np.log(rng.dirichlet(np.ones(4)))
-    plain = chains.chain_posteriors_plain(emission, begin, step, starts)
+    plain = kernel_twins.chain_posteriors(emission, begin, step, starts)
     compiled = chains.chain_posteriors(emission, begin, step, starts)
     for a, b in zip(plain, compiled, strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-8, atol=1e-10)
@@ -80,7 +81,7 @@ def test_document_posteriors(
     topics = rng.dirichlet(np.full(25, 0.3), size=k).T + 1e-4
     gamma = rng.gamma(1.0, 3.0, size=(30, k)) + 0.1
     settings = (given, topics, np.full(k, prior), gamma, 1e-8, 5000, anew)
-    plain = documents.document_posteriors_plain(*settings)
+    plain = kernel_twins.document_posteriors(*settings)
     compiled = documents.document_posteriors(*settings)
     for a, b in zip(plain, compiled, strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-6, atol=1e-6)

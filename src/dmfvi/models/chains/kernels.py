@@ -8,12 +8,10 @@ a sum comes near underflow (transitions that are all but forbidden) it is done a
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from dmfvi.linalg import FloatArray
 
@@ -49,27 +47,6 @@ def chain_posteriors(
     else:
         some_chains(*given, starts, 0, n_sequences, alpha, scale, states, pairs[0], sums)
     return ChainPosteriors(states, pairs.sum(0), sums)
-
-
-def chain_posteriors_plain(
-    emission: FloatArray, log_start: FloatArray, log_step: FloatArray, starts: NDArray[np.int64]
-) -> ChainPosteriors:
-    """The NumPy twin, step by step."""
-    states, pairs = np.empty_like(emission), np.zeros_like(log_step)
-    sums = np.empty(len(starts) - 1)
-    for s, (first, end) in enumerate(pairwise(starts)):
-        e = emission[first:end]
-        alpha, beta = np.empty_like(e), np.zeros_like(e)
-        alpha[0] = log_start + e[0]
-        for t in range(1, len(e)):
-            alpha[t] = e[t] + logsumexp(alpha[t - 1][:, None] + log_step, axis=0)
-        for t in range(len(e) - 2, -1, -1):
-            beta[t] = logsumexp(log_step + e[t + 1] + beta[t + 1], axis=1)
-        sums[s] = logsumexp(alpha[-1])
-        states[first:end] = np.exp(alpha + beta - sums[s])
-        for t in range(len(e) - 1):
-            pairs += np.exp(alpha[t][:, None] + log_step + e[t + 1] + beta[t + 1] - sums[s])
-    return ChainPosteriors(states, pairs, sums)
 
 
 def most_probable_states(

@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import psi
 
-from dmfvi.families.dirichlet import Dirichlet
 from dmfvi.linalg import FloatArray
 
 #: a solution from a new beginning replaces the old one if its bound is higher by this much
@@ -72,54 +70,3 @@ def document_posteriors(
     else:
         some_documents(*given, 0, n, statistics[0], bounds)
     return DocumentPosteriors(found, statistics.sum(0) * topics, bounds)
-
-
-def document_posteriors_plain(
-    documents: Counts,
-    topics: FloatArray,
-    prior: FloatArray,
-    gamma: FloatArray | None,
-    tolerance: float,
-    max_steps: int,
-    anew: bool = False,
-) -> DocumentPosteriors:
-    """The NumPy twin, document by document."""
-    n = len(documents.starts) - 1
-    found = np.ones((n, topics.shape[1])) if gamma is None else gamma.copy()
-    statistics, bounds = np.zeros_like(topics), np.zeros(n)
-    for d in range(n):
-        part = slice(documents.starts[d], documents.starts[d + 1])
-        terms, counts = documents.terms[part], documents.counts[part]
-        rows = topics[terms]
-        both = anew and gamma is not None
-        solved = _solve(rows, counts, prior, found[d], tolerance, 1 if both else max_steps)
-        if both:
-            fresh = _solve(rows, counts, prior, np.ones_like(prior), tolerance, max_steps)
-            if fresh[1] > solved[1] + MARGIN:
-                solved = fresh
-            else:
-                solved = _solve(rows, counts, prior, solved[0], tolerance, max_steps)
-        found[d], bounds[d], weight = solved
-        share = counts / (rows @ weight + 1e-300)
-        np.add.at(statistics, terms, share[:, None] * weight)
-    return DocumentPosteriors(found, statistics * topics, bounds)
-
-
-def _solve(
-    rows: FloatArray,
-    counts: FloatArray,
-    prior: FloatArray,
-    gamma: FloatArray,
-    tolerance: float,
-    max_steps: int,
-) -> tuple[FloatArray, float, FloatArray]:
-    for step in range(max_steps + 1):
-        weight = np.exp(psi(gamma) - psi(gamma.sum()))
-        norm = rows @ weight + 1e-300
-        updated = prior + weight * ((counts / norm) @ rows)
-        change = np.abs(updated - gamma).sum()
-        if step == max_steps or (step > 0 and change < tolerance * len(prior)):
-            break
-        gamma = updated
-    divergence = Dirichlet.from_parameters(gamma).kl(Dirichlet.from_parameters(prior))
-    return gamma, float(counts @ np.log(norm) - divergence), weight
