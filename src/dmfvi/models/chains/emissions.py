@@ -15,7 +15,13 @@ from dmfvi.families.base import Family
 from dmfvi.families.normal import HALF_LOG_2PI
 from dmfvi.inference.starts import consensus_kmeans
 from dmfvi.linalg import FloatArray, unpack_symmetric
-from dmfvi.models.mixture.model import ComponentDensities, dense_rows, fill_with_centres
+from dmfvi.models.mixture.model import (
+    ComponentDensities,
+    dense_rows,
+    diagonal_components,
+    fill_with_centres,
+    full_components,
+)
 from dmfvi.models.mixture.shard import MixtureShard, blocks, quadratic_features, square_features
 
 #: a node's side of agreeing on memberships (T, K)
@@ -46,30 +52,29 @@ class Emission(ABC):
 
 
 @dataclass(frozen=True)
-class GaussianEmission(Emission):
-    """Gaussians with full covariance; observations are a MixtureShard of standardised rows."""
+class RowEmission(Emission):
+    """Gaussians; observations are a MixtureShard of standardised rows."""
 
     mean: FloatArray  # (D,)
     confidence: float
     dof: float
-    inverse_scale: FloatArray  # (D, D)
+    inverse_scale: FloatArray  # prior scatter: (D, D), or (D,) for independent features
     start_covariance: FloatArray  # (D, D)
-
-    def prior(self, n_states: int) -> NormalWishart:
-        d = len(self.mean)
-        scatter = self.inverse_scale + self.confidence * np.outer(self.mean, self.mean)
-        every = np.ones(n_states)
-        return NormalWishart(
-            np.outer(every, self.confidence * self.mean),
-            -0.5 * self.confidence * every,
-            -0.5 * every[:, None, None] * scatter,
-            0.5 * (self.dof - d) * every,
-        )
 
     def memberships(
         self, observations: MixtureShard, n_states: int, rng: np.random.Generator
     ) -> Memberships:
-        return (yield from _kmeans(observations, n_states, self.start_covariance, rng))
+        data = dense_rows(observations, len(self.mean))
+        clusters = yield from consensus_kmeans(data, n_states, self.start_covariance, rng)
+        return clusters.memberships(data)
+
+
+@dataclass(frozen=True)
+class GaussianEmission(RowEmission):
+    """Gaussians with full covariance."""
+
+    def prior(self, n_states: int) -> NormalWishart:
+        return full_components(self, n_states)
 
     def scores(self, observations: MixtureShard, q: NormalWishart) -> FloatArray:
         densities = _densities(q)
@@ -107,28 +112,11 @@ class GaussianEmission(Emission):
 
 
 @dataclass(frozen=True)
-class DiagonalGaussianEmission(Emission):
+class DiagonalGaussianEmission(RowEmission):
     """Gaussians with independent features."""
 
-    mean: FloatArray  # (D,)
-    confidence: float
-    dof: float
-    inverse_scale: FloatArray  # (D,)
-    start_covariance: FloatArray  # (D, D)
-
     def prior(self, n_states: int) -> NormalGamma:
-        every = np.ones((n_states, len(self.mean)))
-        return NormalGamma.from_parameters(
-            (self.mean * every)[..., None],
-            self.confidence * every[..., None, None],
-            0.5 * self.dof * every,
-            0.5 * self.inverse_scale * every,
-        )
-
-    def memberships(
-        self, observations: MixtureShard, n_states: int, rng: np.random.Generator
-    ) -> Memberships:
-        return (yield from _kmeans(observations, n_states, self.start_covariance, rng))
+        return diagonal_components(self, n_states)
 
     def scores(self, observations: MixtureShard, q: NormalGamma) -> FloatArray:
         linear, square, log_mean, scale = q.mean()
@@ -193,14 +181,6 @@ class CategoricalEmission(Emission):
 
 def _densities(q: NormalWishart) -> ComponentDensities:
     return ComponentDensities.given(q, np.zeros(len(q.negative_half_confidence)))
-
-
-def _kmeans(
-    shard: MixtureShard, n_states: int, covariance: FloatArray, rng: np.random.Generator
-) -> Memberships:
-    data = dense_rows(shard, len(covariance))
-    clusters = yield from consensus_kmeans(data, n_states, covariance, rng)
-    return clusters.memberships(data)
 
 
 def _filled_statistics(shard: MixtureShard, weight: FloatArray, d: int) -> NormalWishart:

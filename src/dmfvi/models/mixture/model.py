@@ -8,7 +8,9 @@ variable: q(x_m | z = k) is normal with precision E[L]_mm, so its mean and sprea
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -38,16 +40,38 @@ class Moments:
     second: FloatArray  # (K, D, D)
 
 
+def full_components(prior: Any, k: int) -> NormalWishart:
+    """k times the prior (mean, confidence, dof, inverse_scale) of correlated features."""
+    scatter = prior.inverse_scale + prior.confidence * np.outer(prior.mean, prior.mean)
+    return NormalWishart(
+        np.tile(prior.confidence * prior.mean, (k, 1)),
+        np.full(k, -0.5 * prior.confidence),
+        np.tile(-0.5 * scatter, (k, 1, 1)),
+        np.full(k, 0.5 * (prior.dof - len(prior.mean))),
+    )
+
+
+def diagonal_components(prior: Any, k: int) -> NormalGamma:
+    """k times the prior (mean, confidence, dof, inverse_scale) of independent features."""
+    every = np.ones((k, len(prior.mean)))
+    return NormalGamma.from_parameters(
+        (prior.mean * every)[..., None],
+        prior.confidence * every[..., None, None],
+        0.5 * prior.dof * every,
+        0.5 * prior.inverse_scale * every,
+    )
+
+
 @dataclass(frozen=True)
-class GaussianMixture(ConjugateModel):
-    """Mixture of full Gaussians with one prior for all components, for standardised rows."""
+class Mixture(ConjugateModel):
+    """Mixture with one prior for all components, for standardised rows."""
 
     n_components: int
     weight_concentration: float
     mean: FloatArray  # (D,)
     confidence: float
     dof: float
-    inverse_scale: FloatArray  # (D, D): prior scatter
+    inverse_scale: FloatArray  # prior scatter: (D, D), or (D,) for independent features
     start_covariance: FloatArray  # (D, D) of the standardised rows, for the start's centres
 
     @property
@@ -57,31 +81,38 @@ class GaussianMixture(ConjugateModel):
 
     @property
     def prior(self) -> Product:
-        k = self.n_components
-        scatter = self.inverse_scale + self.confidence * np.outer(self.mean, self.mean)
-        half_dof = 0.5 * (self.dof - self.n_features)
-        return Product(
-            weights=Dirichlet.from_parameters(np.full(k, self.weight_concentration)),
-            components=NormalWishart(
-                np.tile(self.confidence * self.mean, (k, 1)),
-                np.full(k, -0.5 * self.confidence),
-                np.tile(-0.5 * scatter, (k, 1, 1)),
-                np.full(k, half_dof),
-            ),
-        )
+        weights = Dirichlet.from_parameters(np.full(self.n_components, self.weight_concentration))
+        return Product(weights=weights, components=self._components())
 
     def start(self, shard: MixtureShard, rng: np.random.Generator) -> Coroutine:
         """Memberships of agreed k-means clusters, read as responsibilities."""
         data = dense_rows(shard, self.n_features)
         clusters = yield from consensus_kmeans(data, self.n_components, self.start_covariance, rng)
-        member = clusters.memberships(data)
-        filled, missing = fill_with_centres(data, member, clusters.centres)
+        total = yield self._of_members(data, clusters.memberships(data), clusters.centres).pack()
+        return self.from_statistics(total)
+
+    @abstractmethod
+    def _components(self) -> Family:
+        """Prior of the components."""
+
+    @abstractmethod
+    def _of_members(self, data: FloatArray, member: FloatArray, centres: FloatArray) -> Product:
+        """Statistics of rows with given memberships (n, K), at the start."""
+
+
+@dataclass(frozen=True)
+class GaussianMixture(Mixture):
+    """Full Gaussians."""
+
+    def _components(self) -> NormalWishart:
+        return full_components(self, self.n_components)
+
+    def _of_members(self, data: FloatArray, member: FloatArray, centres: FloatArray) -> Product:
+        filled, missing = fill_with_centres(data, member, centres)
         second = np.einsum("nk,ni,nj->kij", member, filled, filled, optimize=True)
         # a missing entry varies about as much as the whole feature
         second += np.einsum("nk,ni->ki", member, missing)[:, :, None] * np.eye(self.n_features)
-        moments = Moments(member.sum(0), member.T @ filled, second)
-        total = yield self._statistics(moments).pack()
-        return self.from_statistics(total)
+        return self._statistics(Moments(member.sum(0), member.T @ filled, second))
 
     def local_step(self, shard: MixtureShard, q: Product) -> Statistics:
         moments, bound = self._expected_moments(shard, q)
@@ -203,46 +234,17 @@ class Completion:
 
 
 @dataclass(frozen=True)
-class DiagonalGaussianMixture(ConjugateModel):
-    """Mixture of Gaussians with independent features; missing entries drop out."""
+class DiagonalGaussianMixture(Mixture):
+    """Gaussians with independent features; missing entries drop out."""
 
-    n_components: int
-    weight_concentration: float
-    mean: FloatArray  # (D,)
-    confidence: float
-    dof: float
-    inverse_scale: FloatArray  # (D,)
-    start_covariance: FloatArray
+    def _components(self) -> NormalGamma:
+        return diagonal_components(self, self.n_components)
 
-    @property
-    def n_features(self) -> int:
-        """D."""
-        return len(self.mean)
-
-    @property
-    def prior(self) -> Product:
-        k, d = self.n_components, self.n_features
-        every = np.ones((k, d))
-        return Product(
-            weights=Dirichlet.from_parameters(np.full(k, self.weight_concentration)),
-            components=NormalGamma.from_parameters(
-                np.tile(self.mean, (k, 1))[..., None],
-                self.confidence * every[..., None, None],
-                0.5 * self.dof * every,
-                0.5 * self.inverse_scale * every,
-            ),
-        )
-
-    def start(self, shard: MixtureShard, rng: np.random.Generator) -> Coroutine:
-        """Memberships of agreed k-means clusters, read as responsibilities."""
-        data = dense_rows(shard, self.n_features)
-        clusters = yield from consensus_kmeans(data, self.n_components, self.start_covariance, rng)
-        member = clusters.memberships(data)
+    def _of_members(self, data: FloatArray, member: FloatArray, centres: FloatArray) -> Product:
         seen = np.isfinite(data)
         filled = np.where(seen, data, 0.0)
         sums = [member.T @ seen, member.T @ filled, member.T @ filled**2]
-        total = yield self._statistics(member.sum(0), *sums).pack()
-        return self.from_statistics(total)
+        return self._statistics(member.sum(0), *sums)
 
     def local_step(self, shard: MixtureShard, q: Product) -> Statistics:
         k, d = self.n_components, self.n_features
