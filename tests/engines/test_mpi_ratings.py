@@ -117,6 +117,7 @@ def test_the_shell_fits_ranks_and_resumes_after_a_kill(parts: Path) -> None:
 def test_ranks_are_told_how_to_name_their_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arguments are refused before anything is read."""
     from dmfvi.cli import rating_ranks
+    from dmfvi.cli.network import Topology
     from dmfvi.cli.rating_ranks import Placement
 
     class TwoRanks:
@@ -129,15 +130,17 @@ def test_ranks_are_told_how_to_name_their_files(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(rating_ranks.MpiEngine, "__init__", lambda self: None)
     monkeypatch.setattr(rating_ranks.MpiEngine, "comm", TwoRanks(), raising=False)
     part, out = Path("part-{rank}.csv"), Path("model")
-    placed = rating_ranks.one_rank(Placement(part, out, None, Path("p-{rank}.csv")), 1, "ring")
+    placed = rating_ranks.one_rank(
+        Placement(part, out, None, Path("p-{rank}.csv")), 1, Topology.ring
+    )
     assert (placed.data, placed.out) == (Path("part-1.csv"), Path("model/rank-1"))
     assert placed.predictions == Path("p-1.csv")
     with pytest.raises(ValueError, match=r"read whole by every rank: write {rank}"):
-        rating_ranks.one_rank(Placement(Path("all.csv"), out, None, None), 1, "ring")
+        rating_ranks.one_rank(Placement(Path("all.csv"), out, None, None), 1, Topology.ring)
     with pytest.raises(ValueError, match="one file for all ranks"):
-        rating_ranks.one_rank(Placement(part, out, None, Path("p.csv")), 1, "ring")
+        rating_ranks.one_rank(Placement(part, out, None, Path("p.csv")), 1, Topology.ring)
     with pytest.raises(ValueError, match="--nodes 5 with 2 MPI ranks"):
-        rating_ranks.one_rank(Placement(part, out, None, None), 5, "ring")
+        rating_ranks.one_rank(Placement(part, out, None, None), 5, Topology.ring)
 
 
 @given(st.lists(st.integers(0, 2**62), max_size=20, unique=True))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dmfvi.cli.mpi import RANK, say_if_alone
+from dmfvi.cli.network import Topology, make_network
 from dmfvi.deploy.data import digest
 from dmfvi.engines.mpi import MpiEngine
 from dmfvi.inference.federation import Federation
@@ -60,12 +61,12 @@ class Placement:
                 (self.out / CHECKPOINTS).rmdir()
 
 
-def one_process(given: Placement, nodes: int, topology: str) -> Placement:
+def one_process(given: Placement, nodes: int, topology: Topology) -> Placement:
     """All nodes here."""
-    return replace(given, network=getattr(Network, topology)(nodes)) if nodes > 1 else given
+    return replace(given, network=make_network(topology, nodes)) if nodes > 1 else given
 
 
-def one_rank(given: Placement, nodes: int, topology: str) -> Placement:
+def one_rank(given: Placement, nodes: int, topology: Topology) -> Placement:
     """This rank's node; ``{rank}`` in a path stands for its number."""
     data, out, probe, predictions = given.data, given.out, given.probe, given.predictions
     world = MpiEngine().comm
@@ -89,7 +90,7 @@ def one_rank(given: Placement, nodes: int, topology: str) -> Placement:
         _of(out, rank) if RANK in str(out) else out / f"rank-{rank}",
         None if probe is None else _of(probe, rank),
         None if predictions is None else _of(predictions, rank),
-        getattr(Network, topology)(size),
+        make_network(topology, size),
         rank,
         size,
         alone=False,

@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from dmfvi.cli.fit import Where
+from dmfvi.cli.network import Topology
 from dmfvi.storage.files import replacing_table
 
 if TYPE_CHECKING:
@@ -38,22 +40,6 @@ INTERRUPTED = 130
 LEVEL = 0.9
 #: lines of predictions written at a time
 WRITE_ROWS = 100_000
-
-
-class Topology(StrEnum):
-    """Graphs for the nodes."""
-
-    ring = "ring"
-    chain = "chain"
-    star = "star"
-    complete = "complete"
-
-
-class Where(StrEnum):
-    """Where the nodes run."""
-
-    local = "local"
-    mpi = "mpi"
 
 
 class Noise(StrEnum):
@@ -131,7 +117,7 @@ def fit(
         "seed": seed,
     }
     placed = one_rank if engine is Where.mpi else one_process
-    place = placed(Placement(data, out, probe, predictions), nodes, topology.value)
+    place = placed(Placement(data, out, probe, predictions), nodes, topology)
     data, out, probe, predictions = place.data, place.out, place.probe, place.predictions
     _check_options(nodes, holdout, probe, predictions, out, low, high)
     checkpoint = _checkpoint(out, settings) if resume and place.alone else None

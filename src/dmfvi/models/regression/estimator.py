@@ -20,14 +20,7 @@ from dmfvi.linalg import FloatArray, inverse, plain, symmetrize
 from dmfvi.models.pca.belief import GammaPrior
 from dmfvi.models.regression.linear import LinearRegression, RegressionShard
 from dmfvi.models.regression.logistic import LogisticRegression, predictive_probability
-from dmfvi.validation import (
-    check_instance,
-    check_level,
-    check_one_shard_per_node,
-    check_shards,
-    is_shard_list,
-    split_evenly,
-)
+from dmfvi.validation import check_instance, check_level, is_shard_list
 
 #: default prior precisions in standardised units: of linear and logistic coefficients, of intercepts
 VAGUE, WEAK, VAGUE_INTERCEPT = 1e-3, 1.0, 1e-2
@@ -52,36 +45,22 @@ class _Regression(NetworkEstimator):
                 f"requires y to be passed, but the target y is None: {type(self).__name__} learns from targets"
             )
         if is_shard_list(X):
-            session.refuse_parts(len(X), "rows and targets as one array each")
-            shards = check_shards(X)
             if not isinstance(y, list | tuple) or any(np.ndim(part) == 0 for part in y):
                 raise ValueError(
-                    f"X is a list of {len(shards)} shards: pass y as a list too, one array per shard"
+                    f"X is a list of {len(X)} shards: pass y as a list too, one array per shard"
                 )
             targets = [column_or_1d(part, warn=True) for part in y]
-            if len(targets) != len(shards) or any(
-                len(a) != len(b) for a, b in zip(shards, targets, strict=True)
-            ):
+            rows, given = [len(part) for part in X], [len(part) for part in targets]
+            if rows != given:
                 raise ValueError(
-                    f"rows per shard {[len(a) for a in shards]} and targets {[len(b) for b in targets]} "
-                    "do not match: pass one y per shard"
+                    f"rows per shard {rows} and targets {given} do not match: pass one y per shard"
                 )
-            validate_data(self, X[0], dtype=np.float64)
-            for i, shard in enumerate(shards):
-                if np.isnan(shard).any():
-                    raise ValueError(f"shard {i} contains NaN: regression needs complete rows")
-            if session.pooled:
-                return [(np.concatenate(shards), np.concatenate(targets))]
-            check_one_shard_per_node(shards, session.network)
-            return list(zip(shards, targets, strict=True))
-        data, target = validate_data(
-            self, X, y, dtype=np.float64, multi_output=False, y_numeric=False
-        )
-        if not session.whole:
-            return [(np.asarray(data), column_or_1d(target))]
-        split = split_evenly(data, session.network)
-        targets = np.array_split(column_or_1d(target), session.network.n_nodes)
-        return list(zip(split, targets, strict=True))
+            target = np.concatenate(targets)
+        else:
+            _, target = validate_data(self, X, y, dtype=np.float64, y_numeric=False)
+        shards = self._row_shards(X, session)
+        cuts = np.cumsum([len(shard) for shard in shards])[:-1]
+        return list(zip(shards, np.split(column_or_1d(target), cuts), strict=True))
 
     def _precision(self, units: FeatureUnits, default: float) -> FloatArray:
         """Prior precisions of standardised coefficients, the intercept's last."""
