@@ -67,7 +67,7 @@ def __getattr__(name: str) -> Any:
     elif name == "storage":
         found = import_module("dmfvi.storage")
     elif name == "__all__":
-        found = __dir__()
+        found = sorted([*_HOME, *_estimators(), "storage", "__version__"])
     elif name[0].isupper() and name in _estimators():
         found = _estimators()[name]
     else:
@@ -77,7 +77,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*_HOME, *_estimators(), "storage", "__version__"])
+    return sorted({*globals(), *__getattr__("__all__")})
 
 
 def _estimators() -> dict[str, Any]:
