@@ -20,7 +20,7 @@ from dmfvi.models.ratings.table import RatingTable
 from dmfvi.network import Network
 from dmfvi.readers.tables import Table
 from helpers import low_rank_shards
-from model_cases import CENTRES
+from model_cases import CLUSTER_CENTRES
 
 N_NODES = 3
 
@@ -123,7 +123,7 @@ def _sequences(symbols: bool) -> list[np.ndarray]:
     rows = []
     for number in range(9):
         state = np.cumsum(rng.random(20) < 0.15) % 2
-        seen: np.ndarray = CENTRES[state][:, :2] + rng.normal(size=(20, 2))
+        seen: np.ndarray = CLUSTER_CENTRES[state][:, :2] + rng.normal(size=(20, 2))
         if symbols:
             seen = (2 * state + (rng.random(20) < 0.2))[:, None]
         rows.append(np.column_stack([np.full(20, float(number)), seen]))

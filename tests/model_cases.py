@@ -459,13 +459,13 @@ def factor_case(missing: float, covariance: str = "full") -> Case:
 
 # -- rows for estimators ---------------------------------------------------------------------
 
-CENTRES = np.array([[0.0, 0, 0], [4, 0, 2], [0, 4, -2]])
+CLUSTER_CENTRES = np.array([[0.0, 0, 0], [4, 0, 2], [0, 4, -2]])
 
 
 def cluster_rows(missing: float = 0.05) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     label = np.sort(rng.integers(3, size=90))  # nodes see other clusters
-    data = CENTRES[label] + rng.normal(size=(90, 3))
+    data = CLUSTER_CENTRES[label] + rng.normal(size=(90, 3))
     data[rng.random(data.shape) < missing] = np.nan
     return np.split(data, [20, 55])
 
