@@ -45,6 +45,7 @@ class _Regression(NetworkEstimator):
                 f"requires y to be passed, but the target y is None: {type(self).__name__} learns from targets"
             )
         if is_shard_list(X):
+            session.refuse_parts(len(X), "rows and targets as one array each")
             if not isinstance(y, list | tuple) or any(np.ndim(part) == 0 for part in y):
                 raise ValueError(
                     f"X is a list of {len(X)} shards: pass y as a list too, one array per shard"
