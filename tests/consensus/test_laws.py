@@ -10,6 +10,7 @@ from dmfvi import Links, Network
 from dmfvi.consensus import RULES, BregmanADMM, ConsensusRule, LocalView, MomentsADMM
 from dmfvi.consensus.bregman_admm import Schedule
 from dmfvi.consensus.mixing import design_mixing
+from dmfvi.engines.base import Task
 from dmfvi.engines.local import LocalEngine
 from dmfvi.inference.model import Average
 from dmfvi.node import Job, message_of, start_node, step_node
@@ -55,9 +56,8 @@ def targets(n: int, seed: int = 0) -> list[np.ndarray]:
 
 def agree(rule: ConsensusRule, network: Network, links: Links | None = None, tol: float = 1e-9):
     vectors = targets(network.n_nodes)
-    run = LocalEngine(links).run(
-        Job(Average(), rule, tol=tol), network, vectors, [None] * len(vectors), 20_000
-    )
+    job = Job(Average(), rule, tol=tol)
+    run = LocalEngine(links).run(Task(job, network, vectors, [None] * len(vectors), 20_000))
     return run, np.sum(vectors, axis=0)
 
 

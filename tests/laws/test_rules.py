@@ -18,6 +18,7 @@ from dmfvi import (
 )
 from dmfvi.consensus import RULES, AllReduce
 from dmfvi.datasets import make_cube, make_ratings
+from dmfvi.engines.base import Task
 from dmfvi.engines.local import LocalEngine
 from dmfvi.inference.model import Average
 from dmfvi.inference.session import infer
@@ -47,9 +48,9 @@ class Recorder(LocalEngine):
         super().__init__()
         self.jobs: list[Job] = []
 
-    def run(self, job: Any, *arguments: Any, **named: Any) -> Any:
-        self.jobs.append(job)
-        return super().run(job, *arguments, **named)
+    def run(self, task: Task) -> Any:
+        self.jobs.append(task.job)
+        return super().run(task)
 
 
 @pytest.mark.filterwarnings("ignore:.*have no rating:UserWarning")

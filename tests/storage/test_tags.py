@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import dmfvi
 from dmfvi import Federation, tags
 from dmfvi.consensus import RULES, LocalView
 from dmfvi.datasets import make_ratings
+from dmfvi.engines.base import Task
 from dmfvi.engines.local import LocalEngine
 from dmfvi.families import FAMILIES, Gamma, Product
 from dmfvi.network import Network
@@ -119,12 +120,14 @@ class Recorder(LocalEngine):
 
     folder: Path
 
-    def run(self, job, network, shards, beliefs, max_rounds, observer=None):  # type: ignore[no-untyped-def]
+    def run(self, task: Task) -> Any:
+        observer = task.observer
+
         def both(record: Any, now: list[Any]) -> Any:
             save_checkpoint(self.folder / "kept.npz", (record, list(now)), "")
             return None if observer is None else observer(record, now)
 
-        return super().run(job, network, shards, beliefs, max_rounds, both)
+        return super().run(replace(task, observer=both))
 
 
 X = np.random.default_rng(0).normal(size=(40, 4))

@@ -23,7 +23,7 @@ from sklearn.utils import check_random_state
 from dmfvi.consensus import RULES, ExactSum
 from dmfvi.deploy.data import READERS, Data, digest, schema
 from dmfvi.deploy.settings import settings_of
-from dmfvi.engines.base import Engine, Run
+from dmfvi.engines.base import Engine, Run, Task
 from dmfvi.inference.federation import Federation
 from dmfvi.models import ESTIMATORS
 from dmfvi.network import Network
@@ -192,7 +192,7 @@ class Rehearsal:
         """The first node."""
         return [0]
 
-    def run(self, *arguments: Any) -> Run:
+    def run(self, task: Task) -> Run:
         """Nobody is met."""
         raise FirstMessage
 

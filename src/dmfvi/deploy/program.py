@@ -11,6 +11,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dmfvi.deploy.config import NodeConfig
 from dmfvi.deploy.data import Data
-from dmfvi.engines.base import Engine, Observer, RoundRecord, Run
+from dmfvi.engines.base import Engine, RoundRecord, Run, Task
 from dmfvi.engines.local import LocalEngine
 from dmfvi.engines.net.clock import REAL, Clock
 from dmfvi.engines.net.endpoint import MembershipChanged, NetworkNode
@@ -29,7 +30,6 @@ from dmfvi.engines.net.membership import Entry, View
 from dmfvi.engines.net.transport import Transport
 from dmfvi.engines.net.zenoh import ZenohTransport
 from dmfvi.network import Network
-from dmfvi.node import Job
 from dmfvi.storage import FILE_NAME, save
 from dmfvi.storage.files import write_text
 from dmfvi.storage.journal import Journal
@@ -255,24 +255,17 @@ class FollowedEngine:
         """As the other engine has it."""
         return self.inner.owned(network)
 
-    def run(
-        self,
-        job: Job,
-        network: Network,
-        shards: Sequence[Any],
-        beliefs: Sequence[Any],
-        max_rounds: int,
-        observer: Observer | None = None,
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """The other engine's run; only what somebody observes is a fit."""
+        observer = task.observer
         if observer is None:
-            return self.inner.run(job, network, shards, beliefs, max_rounds)
+            return self.inner.run(task)
 
         def both(record: RoundRecord, now: list[Any]) -> bool | None:
             self.follow(record)
             return observer(record, now)
 
-        return self.inner.run(job, network, shards, beliefs, max_rounds, both)
+        return self.inner.run(replace(task, observer=both))
 
 
 def finite(value: float) -> float | None:

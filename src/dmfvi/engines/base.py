@@ -52,8 +52,20 @@ class Run:
 Observer = Callable[[RoundRecord, list[Any]], bool | None]
 
 
+@dataclass(frozen=True)
+class Task:
+    """What an engine is asked to run; shards and beliefs are those of the nodes that it owns, in their order."""
+
+    job: Job
+    network: Network
+    shards: Sequence[Any]
+    beliefs: Sequence[Any]  # to begin with
+    max_rounds: int
+    observer: Observer | None = None
+
+
 class Engine(Protocol):
-    """Shards and beliefs are those of the nodes that ``owned`` names, in that order."""
+    """Runs the node loop for the nodes that ``owned`` names."""
 
     name: str
     #: how exact sums travel here: "auto", or the only way that the engine has
@@ -66,16 +78,8 @@ class Engine(Protocol):
     def owned(self, network: Network) -> Sequence[int]:
         """The nodes that run in this process; all of them in a simulation."""
 
-    def run(
-        self,
-        job: Job,
-        network: Network,
-        shards: Sequence[Any],
-        beliefs: Sequence[Any],
-        max_rounds: int,
-        observer: Observer | None = None,
-    ) -> Run:
-        """All rounds from one belief per owned node until they have stopped, or ``max_rounds``."""
+    def run(self, task: Task) -> Run:
+        """All rounds of the task, until the owned nodes have stopped, or its ``max_rounds``."""
 
 
 def check_links(engine: Engine, rule: ConsensusRule) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dmfvi.consensus.allreduce import EVERYONE
-from dmfvi.engines.base import Observer, RoundRecord, Run, check_links, record_round
+from dmfvi.engines.base import Observer, RoundRecord, Run, Task, check_links, record_round
 from dmfvi.engines.links import Links
 from dmfvi.network import Network
 from dmfvi.node import Job, Message, NodeReport, NodeState, message_of, start_node, step_node
@@ -43,16 +43,9 @@ class LocalEngine:
         """Every node."""
         return range(network.n_nodes)
 
-    def run(
-        self,
-        job: Job,
-        network: Network,
-        shards: Sequence[Any],
-        beliefs: Sequence[Any],
-        max_rounds: int,
-        observer: Observer | None = None,
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """All rounds from one belief per node until every node has stopped, or ``max_rounds``."""
+        job, network, shards, beliefs = task.job, task.network, task.shards, task.beliefs
         check_links(self, job.rule)
         self.links.check_nodes(network.n_nodes)
         views = [job.rule.local_view(network, i) for i in range(network.n_nodes)]
@@ -65,13 +58,13 @@ class LocalEngine:
             post = _PostOffice(network, self.links, job.rule.collective, self.rng)
             post.send([message_of(job, node) for node in nodes], 0)
             run = Run([node.belief for node in nodes], vector_size=nodes[0].own.size)
-            for number in range(1, max_rounds + 1):
+            for number in range(1, task.max_rounds + 1):
                 nodes, reports = self._round(job, nodes, post, number, each)
                 record = record_round(job, number, nodes, reports, post.bytes_sent)
                 run.history.append(record)
                 run.beliefs = [node.belief for node in nodes]
                 finished = all(node.done for node in nodes)
-                ended = observer is not None and observer(record, run.beliefs)
+                ended = task.observer is not None and task.observer(record, run.beliefs)
                 if finished or ended:
                     run.converged = finished and not any(job.gave_up(node) for node in nodes)
                     break
@@ -164,4 +157,4 @@ def _workers(n_jobs: int | None, n_shards: int) -> int:
     return min(n_shards, int(n_jobs))
 
 
-__all__ = ["LocalEngine", "Observer", "RoundRecord", "Run"]
+__all__ = ["LocalEngine", "Observer", "RoundRecord", "Run", "Task"]

@@ -19,7 +19,7 @@ import numpy as np
 
 from dmfvi.consensus.allreduce import EVERYONE
 from dmfvi.consensus.base import LocalView
-from dmfvi.engines.base import Observer, Run, record_round
+from dmfvi.engines.base import Observer, Run, Task, record_round
 from dmfvi.engines.links import Links
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
@@ -88,16 +88,9 @@ class MpiEngine:
             )
         return [int(self.comm.Get_rank())]
 
-    def run(
-        self,
-        job: Job,
-        network: Network,
-        shards: Sequence[Any],
-        beliefs: Sequence[Any],
-        max_rounds: int,
-        observer: Observer | None = None,
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """All rounds of this rank's node; every rank must call it with the same job and network."""
+        job, network, observer = task.job, task.network, task.observer
         (node,) = self.owned(network)
         phase, self.phase = self.phase, self.phase + 1
         if self.journal is not None and phase in self.journal.finished:
@@ -107,14 +100,14 @@ class MpiEngine:
         if self.journal is not None:
             # a rank may be as many rounds ahead of another as there are links between them
             self.journal.keep = 2 + -(-view.diameter // self.journal.every)
-        state, number = self._start(job, phase, view, shards[0], beliefs[0])
+        state, number = self._start(job, phase, view, task.shards[0], task.beliefs[0])
         exchange = self._exchange(job, view)
         run = Run([state.belief], vector_size=state.own.size)
         report: NodeReport | None = None
         asked = False  # an observer on this rank has asked to stop
         message = message_of(job, state)
         self._check_sizes(state.own.size)
-        while number < max_rounds:
+        while number < task.max_rounds:
             pending = exchange.begin(message)
             if report is not None:  # while the messages travel
                 kept = self._keep(job, run, number, state, report, message, phase, observer)

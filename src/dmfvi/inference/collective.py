@@ -10,6 +10,7 @@ import numpy as np
 
 from dmfvi import consensus
 from dmfvi.consensus.base import ConsensusRule
+from dmfvi.engines.base import Task
 from dmfvi.inference.model import Average, Broadcast, Coroutine, Sum
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
@@ -118,7 +119,8 @@ class Collective:
             fixed_sweeps=fixed_sweeps,
             replicated=rule.name == "flood",
         )
-        run = self.engine.run(job, self.network, vectors, [None] * len(vectors), MAX_SUM_ROUNDS)
+        task = Task(job, self.network, vectors, [None] * len(vectors), MAX_SUM_ROUNDS)
+        run = self.engine.run(task)
         if not run.converged:
             raise RuntimeError(
                 f"no agreement on a sum after {run.n_rounds} rounds (disagreement "

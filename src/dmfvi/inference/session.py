@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 
 from dmfvi import consensus, engines
 from dmfvi.consensus.base import ConsensusRule
-from dmfvi.engines.base import Engine, RoundRecord, Run
+from dmfvi.engines.base import Engine, RoundRecord, Run, Task
 from dmfvi.inference.acceleration import Accelerated
 from dmfvi.inference.collective import Collective
 from dmfvi.inference.federation import Federation
@@ -291,8 +291,10 @@ class Session:
             fresh = [model.refreshed(shard) for shard in shards] if n_init > 1 else shards
             begun = self.start(model, fresh, seed) if start is None else _one_each(start, shards)
             limits = max_iter, max_rounds or self._most_rounds(max_iter)
-            task = _Task(model, fresh, begun, carried, tol, *limits, replicated, verbose, observer)
-            made = self._run(task, acceleration)
+            attempt = _Attempt(
+                model, fresh, begun, carried, tol, *limits, replicated, verbose, observer
+            )
+            made = self._run(attempt, acceleration)
             # the same choice at all nodes; starts that end alike keep the first's labels
             bound = self.of_first(made.lower_bound) if n_init > 1 else 0.0
             if best is None or bound > best_bound + SAME_BOUND * abs(best_bound):
@@ -300,17 +302,17 @@ class Session:
         assert best is not None
         return best
 
-    def _run(self, task: _Task, acceleration: bool | Literal["auto"]) -> Inference:
-        model = task.model
-        if isinstance(model, ConjugateModel) and not np.all(task.beliefs[0].in_domain()):
+    def _run(self, attempt: _Attempt, acceleration: bool | Literal["auto"]) -> Inference:
+        model = attempt.model
+        if isinstance(model, ConjugateModel) and not np.all(attempt.beliefs[0].in_domain()):
             raise ValueError(
-                f"the start of {type(model).__name__} is no proper distribution: {task.beliefs[0]!r}"
+                f"the start of {type(model).__name__} is no proper distribution: {attempt.beliefs[0]!r}"
             )
-        rule = self.rule.for_model(model, task.beliefs[0])
+        rule = self.rule.for_model(model, attempt.beliefs[0])
         if acceleration == "auto":
-            acceleration = self.exact and model.memoryless and not task.replicated
+            acceleration = self.exact and model.memoryless and not attempt.replicated
         runner: Model = model
-        beliefs = task.beliefs
+        beliefs = attempt.beliefs
         if acceleration:
             # nodes that agree up to rounding only also send the totals that made their beliefs
             alike = self.network.n_nodes == 1 or self.rule.bitwise
@@ -319,10 +321,10 @@ class Session:
         job = Job(
             runner,
             rule,
-            tol=task.tol or 1.0,
-            replicated=task.replicated,
-            fixed_sweeps=task.max_iter if task.tol is None else None,
-            max_sweeps=task.max_iter,
+            tol=attempt.tol or 1.0,
+            replicated=attempt.replicated,
+            fixed_sweeps=attempt.max_iter if attempt.tol is None else None,
+            max_sweeps=attempt.max_iter,
         )
 
         view = rule.local_view(self.network, 0)
@@ -333,18 +335,18 @@ class Session:
             spent = cost.n_rounds, cost.bytes_sent
             return Inference(model, plain, run, *spent, rule.facts(view, run.vector_size))
 
-        so_far, most = Run(beliefs), task.max_rounds
-        with live_rounds(self.label, task.tol or 1.0, most, task.verbose > 0) as show:
+        so_far, most = Run(beliefs), attempt.max_rounds
+        with live_rounds(self.label, attempt.tol or 1.0, most, attempt.verbose > 0) as show:
 
             def watch(record: RoundRecord, now: list[Any]) -> bool | None:
                 show(record)
-                if task.observer is None:
+                if attempt.observer is None:
                     return None
                 so_far.history.append(record)
                 so_far.beliefs = now
-                return task.observer(record, inference(so_far))
+                return attempt.observer(record, inference(so_far))
 
-            run = self.engine.run(job, self.network, task.batches(), beliefs, most, watch)
+            run = self.engine.run(Task(job, self.network, attempt.batches(), beliefs, most, watch))
         return inference(run)
 
     def _most_rounds(self, max_iter: int) -> int:
@@ -370,7 +372,7 @@ class Session:
 
 
 @dataclass(frozen=True)
-class _Task:
+class _Attempt:
     """One run from one start."""
 
     model: Model

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dmfvi.consensus.base import LocalView, LostTrack
-from dmfvi.engines.base import Observer, Run, check_links, record_round
+from dmfvi.engines.base import Run, Task, check_links, record_round
 from dmfvi.engines.net.compression import SHARE, SHRINKING
 from dmfvi.engines.net.endpoint import HELP_AGAIN, MembershipChanged, NetworkNode
 from dmfvi.network import Network
@@ -64,16 +64,9 @@ class NetworkEngine:
         """This node's index in its component."""
         return [self.node.view.component.index(self.node.node)]
 
-    def run(
-        self,
-        job: Job,
-        network: Network,
-        shards: Sequence[Any],
-        beliefs: Sequence[Any],
-        max_rounds: int,
-        observer: Observer | None = None,
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """All rounds of one phase; an observer that returns True ends it at all nodes, a diameter of rounds later."""
+        job, network, observer = task.job, task.network, task.observer
         check_links(self, job.rule)
         node = self.node
         node.check_epoch()
@@ -86,11 +79,11 @@ class NetworkEngine:
             node.phase += 1
             return Run([belief], [known], True)
         view = job.rule.local_view(network, index)
-        state, number = self._start(job, phase, view, shards[0], beliefs[0])
+        state, number = self._start(job, phase, view, task.shards[0], task.beliefs[0])
         run = Run([state.belief], vector_size=state.own.size)
         disagreement = np.inf
         asked = False  # an observer, of this node or another, has asked to stop
-        while not state.done and number < max_rounds:
+        while not state.done and number < task.max_rounds:
             message = message_of(job, state)
             allowed = self._allowed(job, state, disagreement)
             data, arriving = node.frame_of(message, allowed, job.rule.header, asked=asked)

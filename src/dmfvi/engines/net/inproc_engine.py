@@ -18,7 +18,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from dmfvi.engines.base import Observer, RoundRecord, Run, check_links
+from dmfvi.engines.base import Observer, RoundRecord, Run, Task, check_links
 from dmfvi.engines.local import LocalEngine
 from dmfvi.engines.net.clock import REAL, Clock
 from dmfvi.engines.net.endpoint import NetworkNode, Timing
@@ -28,7 +28,6 @@ from dmfvi.engines.net.inproc import Hub, HubClosed, InProcessTransport
 from dmfvi.engines.net.membership import Entry, View
 from dmfvi.engines.net.transport import Transport
 from dmfvi.network import Network
-from dmfvi.node import Job
 from dmfvi.storage.journal import Journal
 
 logger = logging.getLogger(__name__)
@@ -96,22 +95,15 @@ class InProcessEngine:
         """Every node."""
         return range(network.n_nodes)
 
-    def run(
-        self,
-        job: Job,
-        network: Network,
-        shards: Sequence[Any],
-        beliefs: Sequence[Any],
-        max_rounds: int,
-        observer: Observer | None = None,
-    ) -> Run:
+    def run(self, task: Task) -> Run:
         """All rounds of one phase at all nodes; the observer is called by one thread at a time."""
+        network, shards, beliefs = task.network, task.shards, task.beliefs
         if network.n_nodes == 1:
-            return LocalEngine().run(job, network, shards, beliefs, max_rounds, observer)
-        check_links(self, job.rule)
-        self._open_journals(network, job.rule.bitwise)
+            return LocalEngine().run(task)
+        check_links(self, task.job.rule)
+        self._open_journals(network, task.job.rule.bitwise)
         hub = Hub(self.clock)
-        merged = MergedRounds(beliefs, observer)
+        merged = MergedRounds(beliefs, task.observer)
         engines = [self._engine(network, node, hub) for node in range(network.n_nodes)]
         runs: list[Run | None] = [None] * network.n_nodes
         errors: list[BaseException] = []
@@ -119,9 +111,10 @@ class InProcessEngine:
 
         def work(node: int) -> None:
             try:
-                runs[node] = engines[node].run(
-                    job, network, [shards[node]], [beliefs[node]], max_rounds, merged.of(node)
+                own = replace(
+                    task, shards=[shards[node]], beliefs=[beliefs[node]], observer=merged.of(node)
                 )
+                runs[node] = engines[node].run(own)
                 if merged.end(node):
                     finished.set()
                 while not finished.is_set():  # others may not have received the final message
