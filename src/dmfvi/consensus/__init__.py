@@ -37,23 +37,21 @@ def settings_of(name: str) -> list[str]:
 
 
 def make(name: str | ConsensusRule, network: Network, **settings: Any) -> ConsensusRule:
-    """The rule of that name for a network; the only place where rules are made. A made rule passes through."""
+    """The rule of that name for a network; the only place where rules are made. A made rule keeps its settings."""
     if isinstance(name, ConsensusRule):
         if settings:
             raise ValueError(
                 f"consensus {name.name!r} is made already, received settings {sorted(settings)}: "
                 "give them when it is made"
             )
-        return name
+        return name.for_network(network)
     if not isinstance(name, str) or name not in RULES:
         raise ValueError(f"consensus must be one of {sorted(RULES)}, received {name!r}")
     known = settings_of(name)
     strange = sorted(set(settings) - set(known))
     if strange:
         raise ValueError(f"consensus {name!r} has no setting {strange}, known are {known}")
-    rule = RULES[name](**settings)
-    rule.check_network(network)
-    return rule
+    return RULES[name](**settings).for_network(network)
 
 
 __all__ = [

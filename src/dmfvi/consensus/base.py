@@ -105,9 +105,9 @@ class ConsensusRule(ABC):
         """What a node needs to know of the network."""
         return LocalView.of(network, node)
 
-    def check_network(self, network: Network) -> None:
-        """Refuse a network on which the rule cannot keep its promise."""
-        return None
+    def for_network(self, network: Network) -> ConsensusRule:
+        """The rule on this network; refuses one on which it cannot keep its promise."""
+        return self
 
     def for_engine(self, reliable: bool, transport: str) -> ConsensusRule:
         """The rule where messages may be lost, or where the engine has one way to sum only."""

@@ -29,8 +29,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
-from dmfvi.consensus.mixing import DEFAULT_DAMPING, Mixing, design_mixing
+from dmfvi.consensus.mixing import Mixing, design_mixing, stable_damping
 from dmfvi.linalg import FloatArray, relative_norm
+from dmfvi.network import Network
 from dmfvi.tags import stored_as
 
 #: the node keeps its own sums this many rounds back, to pair them with late messages
@@ -50,6 +51,8 @@ PEAK_DECAY = 0.95
 LOWERING_NODE = 0
 #: an agreed staleness beyond this is no honest one
 MOST_LATE = 1e6
+#: rounds of a sweep at most: the sums S_i grow with every round, and the digits that they lose come back divided by l_2
+MOST_ROUNDS = 64
 HEADER = 3  # agreement version, agreed staleness, worst staleness heard of
 
 
@@ -173,7 +176,8 @@ class BregmanADMM(ConsensusRule):
     penalty: "auto", or the constant c > 0 of the edge-anchored form.
     rounds: rounds between local sweeps, or "auto" from the spectrum.
     relaxation: over-relaxation of the edge-anchored form, in (0, 2).
-    damping: disagreement that the auto schedule leaves after each sweep's rounds.
+    damping: disagreement that the auto schedule leaves after each sweep's rounds; "auto" is what converges
+        wherever the data are, and networks that need more than MOST_ROUNDS rounds for it are refused.
     """
 
     name = "bregman-admm"
@@ -186,7 +190,7 @@ class BregmanADMM(ConsensusRule):
         penalty: float | Literal["auto"] = "auto",
         rounds: int | Literal["auto"] = "auto",
         relaxation: float = 1.0,
-        damping: float = DEFAULT_DAMPING,
+        damping: float | Literal["auto"] = "auto",
     ) -> None:
         if penalty != "auto" and not (
             isinstance(penalty, Real) and not isinstance(penalty, bool) and 0 < penalty < np.inf
@@ -196,16 +200,35 @@ class BregmanADMM(ConsensusRule):
             raise ValueError(f"rounds must be 'auto' or a positive integer, received {rounds!r}")
         if not 0 < relaxation < 2:
             raise ValueError(f"relaxation must lie in (0, 2), received {relaxation!r}")
+        if damping != "auto" and not (
+            isinstance(damping, Real) and not isinstance(damping, bool) and 0 < damping < 1
+        ):
+            raise ValueError(f"damping must be 'auto' or lie in (0, 1), received {damping!r}")
         self.penalty = penalty
         self.rounds = rounds
         self.relaxation = relaxation
         self.damping = damping
 
+    def for_network(self, network: Network) -> ConsensusRule:
+        if (self.penalty, self.rounds, self.damping) == ("auto", "auto", "auto"):
+            needed = self._mixing(network.distinct_eigenvalues, network.n_nodes).rounds
+            if needed > MOST_ROUNDS:
+                raise ValueError(
+                    f"consensus 'bregman-admm' needs {needed} rounds a sweep on {network!r}, in which rounding would "
+                    f"exceed what sweeps need to converge (at most {MOST_ROUNDS}): use consensus='exact-sum', which needs "
+                    f"{network.diameter}"
+                )
+        return self
+
+    def _mixing(self, eigenvalues: FloatArray, n_nodes: int) -> Mixing:
+        fixed = None if self.rounds == "auto" else self.rounds
+        damping = stable_damping(n_nodes) if self.damping == "auto" else self.damping
+        return design_mixing(eigenvalues, fixed, damping)
+
     def averages_exactly(self, view: LocalView) -> bool:
         if self.penalty != "auto":
             return False
-        fixed = None if self.rounds == "auto" else self.rounds
-        return design_mixing(view.eigenvalues, fixed, self.damping).damping == 0.0
+        return self._mixing(view.eigenvalues, view.n_nodes).damping == 0.0
 
     def start(self, view: LocalView, target: FloatArray) -> AdmmState:
         zero = np.zeros_like(target)
@@ -275,7 +298,7 @@ class BregmanADMM(ConsensusRule):
         edge_rounds = edge_form_rounds(view, self.penalty) if fixed is None else fixed
         schedule, rounds, exact = None, edge_rounds, False
         if self.penalty == "auto":
-            mixing = design_mixing(view.eigenvalues, fixed, self.damping)
+            mixing = self._mixing(view.eigenvalues, view.n_nodes)
             schedule, rounds = Schedule.of(mixing), mixing.rounds
             exact = mixing.damping == 0.0
         lowest = float(view.eigenvalues[0]) if len(view.eigenvalues) else 1.0

@@ -96,9 +96,11 @@ class ExactSum(ConsensusRule):
         self.collective = transport == "all-reduce"  # type: ignore[misc]
         self.tolerates_loss = not self.collective  # type: ignore[misc]
 
-    def check_network(self, network: Network) -> None:
-        if self.transport == "auto":
-            self.transport = min(("flood", "tree"), key=lambda way: cost(way, network).seconds)
+    def for_network(self, network: Network) -> ConsensusRule:
+        if self.transport != "auto":
+            return self
+        way = min(("flood", "tree"), key=lambda way: cost(way, network).seconds)
+        return ExactSum(way, self.resend)  # type: ignore[arg-type]
 
     def for_engine(self, reliable: bool, transport: str) -> ConsensusRule:
         way = self.transport if transport == "auto" else transport

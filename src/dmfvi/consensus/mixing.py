@@ -17,6 +17,8 @@ from dmfvi.tags import stored_as
 
 #: disagreement left after one sweep's mixing: smaller wastes rounds, larger wastes sweeps
 DEFAULT_DAMPING = 0.05
+#: nodes up to which that is enough wherever the data are
+FEW_NODES = 16
 #: rounding of one exchange may grow by this factor until the end of a sweep; beyond it the product is not exact
 MOST_AMPLIFICATION = 1e5
 #: past this many factors the exact product loses digits that Chebyshev keeps
@@ -36,6 +38,15 @@ class Mixing:
     def rounds(self) -> int:
         """Exchanges per sweep."""
         return len(self.gradient)
+
+
+def stable_damping(n_nodes: int) -> float:
+    """Disagreement that a sweep may leave so that sweeps converge wherever the data are.
+
+    A node's statistics count V-fold in its target. If it holds nearly all rows, what a sweep's mixing leaves over
+    comes back V times as large in the next, so V damping must be below 1.
+    """
+    return DEFAULT_DAMPING * min(1.0, FEW_NODES / n_nodes)
 
 
 def design_mixing(
