@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dmfvi import Federation, Network, infer
 from dmfvi.models import LinearRegression, LogisticRegression, PoissonGamma
 from dmfvi.models.regression.linear import RegressionShard
+from model_cases import CASES
 
 NETWORK = Network.ring(3)
 #: a round at which node 0 asks for an end, or the rounds are over, long before the slow model has converged
@@ -39,6 +41,7 @@ class Fit(NamedTuple):
 
     model: str
     max_rounds: int = 5000
+    acceleration: bool | str = False
     observed: bool = False  # node 0's observer asks for an end at EARLY
     journal: bool = False
     resume: bool = False
@@ -53,12 +56,18 @@ FITS = {
     "stopped": Fit("LogisticRegression", max_rounds=EARLY, journal=True),
     "resumed": Fit("LogisticRegression", journal=True, resume=True),
 }
+#: models whose answers are compared to the last bit, as a user would fit them
+ALL_BITS = [name for name, case in CASES.items() if case.consensus is None]
+FITS |= {f"bits of {name}": Fit(name, acceleration="auto") for name in ALL_BITS}
 
 #: opens an engine for a fit: its name, a folder for the journal or None, whether to resume
 Opener = Callable[[str, Path | None, bool], AbstractContextManager[Any]]
 
 
 def model_and_shards(name: str) -> tuple[Any, list[Any]]:
+    if name not in ("PoissonGamma", "LinearRegression", "LogisticRegression"):
+        draw = CASES[name].draw(0, NETWORK.n_nodes)
+        return draw.model, [draw.model.refreshed(shard) for shard in draw.shards]
     rng = np.random.default_rng(4)
     ends = [15, 35]
     if name == "PoissonGamma":
@@ -92,12 +101,30 @@ def _fit(name: str, fit: Fit, opened: Opener, nodes: Sequence[int], folder: Path
             model,
             [shards[node] for node in nodes],
             Federation(NETWORK, engine=engine),
-            acceleration=False,  # it is for reliable engines only
+            acceleration=fit.acceleration,
             max_rounds=fit.max_rounds,
             random_state=0,
             observer=enough,
         )
-    return [Outcome(q.pack(), result.n_rounds, result.converged) for q in result.posteriors]
+    return [
+        Outcome(np.concatenate(list(numbers(q))), result.n_rounds, result.converged)
+        for q in result.posteriors
+    ]
+
+
+def numbers(value: Any) -> Iterator[np.ndarray]:
+    """All numbers of a posterior, of whatever kind it is."""
+    if is_dataclass(value):
+        value = [getattr(value, each.name) for each in fields(value)]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for part in value:
+            yield from numbers(part)
+    elif isinstance(value, np.ndarray | float | int) and not isinstance(value, bool):
+        yield np.ravel(value).astype(np.float64)
+    elif hasattr(value, "pack"):
+        yield value.pack()
 
 
 # -- one node a process -----------------------------------------------------------------

@@ -20,7 +20,7 @@ import pytest
 import engine_runs
 import sessions
 from dmfvi.engines import ENGINES, make
-from engine_runs import EARLY, NETWORK, Outcome
+from engine_runs import ALL_BITS, EARLY, NETWORK, Outcome
 from mpi_runs import run as run_ranks
 from processes import free_ports
 
@@ -114,6 +114,16 @@ def test_it_gives_the_local_engines_answer(outcomes: Outcomes, local: Outcomes) 
             np.testing.assert_allclose(
                 found.natural, wanted.natural, rtol=1e-9, atol=1e-12, err_msg=name
             )
+
+
+@pytest.mark.parametrize("name", ALL_BITS)
+def test_it_gives_the_local_engines_bits(name: str, outcomes: Outcomes, local: Outcomes) -> None:
+    """At every node: an exact sum does not depend on how it travels."""
+    wanted = local[f"bits of {name}"][0]
+    assert wanted.natural.size > 1
+    for found in outcomes[f"bits of {name}"]:
+        assert found.converged
+        assert found.natural.tobytes() == wanted.natural.tobytes()
 
 
 def test_an_observer_ends_the_run(outcomes: Outcomes) -> None:
