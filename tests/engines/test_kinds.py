@@ -119,6 +119,14 @@ def test_kinds_and_settings_tell_nodes_apart() -> None:
     assert sweeps.fingerprint(table) != changed(sweeps, max_iter=7).fingerprint(table)
 
 
+def test_versions_tell_nodes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(np.ones((3, 4)), None)
+    model = CASES["bayesian-linear-regression"].model
+    here = model.fingerprint(table)
+    monkeypatch.setattr("dmfvi.deploy.kinds.__version__", "another")
+    assert model.fingerprint(table) != here
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [

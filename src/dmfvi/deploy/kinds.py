@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
+from dmfvi import __version__
 from dmfvi.consensus import RULES, ExactSum
 from dmfvi.deploy.data import READERS, Data, digest, schema
 from dmfvi.deploy.settings import settings_of
@@ -98,13 +99,15 @@ class ModelSettings:
         return str(KINDS[self.kind]._data_form)
 
     def fingerprint(self, data: Data) -> bytes:
-        """Sixteen bytes that all nodes of one model share: kind, settings, columns with their names and order.
+        """Sixteen bytes that all nodes of one model share: kind, settings, columns with their names and order, version.
 
+        Builds that compute a belief differently would no longer decide alike from the same sum.
         Nodes may give up after different numbers of sweeps, but not make different numbers where there is no ``tol``.
         """
         local = {"max_iter"} if self.settings.get("tol") is not None else set()
         shared = {name: value for name, value in self.settings.items() if name not in local}
-        text = json.dumps([self.kind, shared, dict(self.columns), *schema(data)], sort_keys=True)
+        parts = [__version__, self.kind, shared, dict(self.columns), *schema(data)]
+        text = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(text.encode()).digest()[:16]
 
     def read(self, path: Path, header: bool | None = None) -> Data:

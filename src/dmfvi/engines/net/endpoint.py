@@ -287,7 +287,8 @@ class NetworkNode:
                 others = sorted(self.of_another_model & set(self.neighbours))
                 silent = sorted(set(self.neighbours) - set(self.view.own.hears) - set(others))
                 of_others = (
-                    f"; nodes {others} have another model: compare [model] and the columns of the data"
+                    f"; nodes {others} have another model: compare [model], the columns of the data "
+                    "and what `dmfvi --version` prints"
                     if others
                     else ""
                 )
