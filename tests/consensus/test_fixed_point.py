@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmfvi.consensus.exact_sum import ExactSum, _read
-from dmfvi.consensus.fixed_point import Digits, decode, encode, normalised, total
+from dmfvi.consensus.fixed_point import Digits, decode, encode, normalised, total, total_of
 
 SIMILAR = st.floats(-1e12, 1e12).filter(lambda v: v == 0 or abs(v) > 1e-30)
 NUMBERS = st.floats(-1e60, 1e60, allow_nan=False, allow_infinity=False)
@@ -37,6 +37,8 @@ def test_the_sum_does_not_depend_on_order_or_grouping(values: list[float], rando
     cut = len(parts) // 2
     grouped = total([normalised(total(shuffled[:cut] or [encode(np.zeros(3))])), *shuffled[cut:]])
     np.testing.assert_array_equal(decode(total(parts)), decode(grouped))
+    at_once = total_of([np.array([v, -v, 1.0]) for v in values])
+    np.testing.assert_array_equal(decode(total(parts)), decode(at_once))
     exact = float(sum(Fraction(v) for v in values))
     assert decode(total(parts))[0] == pytest.approx(exact, rel=3e-16, abs=1e-300)
     assert decode(total(parts))[2] == len(values)

@@ -16,7 +16,7 @@ ORDER = [
     ["storage.files", "storage.archive", "storage.structured"],
     ["consensus"],
     ["inference.model", "inference.starts", "inference.expansion"],
-    ["inference.acceleration", "inference.stochastic"],
+    ["inference.acceleration", "inference.shared_sweeps", "inference.stochastic"],
     ["node"],
     ["storage.journal"],
     ["engines"],

@@ -21,7 +21,7 @@ import numpy as np
 
 from dmfvi.consensus.allreduce import EVERYONE
 from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, LostTrack, Progress
-from dmfvi.consensus.fixed_point import Digits, decode, encode, normalised, total
+from dmfvi.consensus.fixed_point import Digits, decode, encode, normalised, total, total_of
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.tags import stored_as
@@ -258,7 +258,7 @@ def _result(state: SumState) -> FloatArray | None:
             return decode(total([encode(state.own), *state.partials.values()]))
         return None
     if len(state.vectors) == state.view.n_nodes:
-        return decode(total(encode(vector) for vector in state.vectors.values()))
+        return decode(total_of(list(state.vectors.values())))
     return None
 
 
@@ -368,12 +368,13 @@ def _mask(nodes: Mapping[int, Any], n_nodes: int) -> list[float]:
 
 
 def _members(words: FloatArray) -> frozenset[int]:
-    return frozenset(
-        MASK_BITS * k + bit
-        for k, word in enumerate(words)
-        for bit in range(MASK_BITS)
-        if int(word) >> bit & 1
-    )
+    members = []
+    for k, word in enumerate(words):
+        bits = int(word)
+        while bits:
+            members.append(MASK_BITS * k + (bits & -bits).bit_length() - 1)
+            bits &= bits - 1
+    return frozenset(members)
 
 
 # -- by the engine's own reduction ----------------------------------------------------------------

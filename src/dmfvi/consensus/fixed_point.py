@@ -8,7 +8,7 @@ same for all vectors, and a vector has as many digits as its entries need: every
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -74,6 +74,13 @@ def total(parts: Iterable[Digits]) -> Digits:
         at = part.low - low
         digits[at : at + len(part.digits)] += part.digits
     return Digits(low, digits)
+
+
+def total_of(vectors: Sequence[FloatArray]) -> Digits:
+    """The exact sum of vectors of one length, encoded at once."""
+    encoded = encode(np.concatenate(vectors))
+    by_vector = encoded.digits.reshape(len(encoded.digits), len(vectors), -1)
+    return Digits(encoded.low, by_vector.sum(axis=1))
 
 
 def normalised(value: Digits) -> Digits:

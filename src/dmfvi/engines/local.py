@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from threadpoolctl import threadpool_limits
 from dmfvi.consensus.allreduce import EVERYONE
 from dmfvi.engines.base import Observer, RoundRecord, Run, Task, check_links, record_round
 from dmfvi.engines.links import Links
+from dmfvi.inference.shared_sweeps import SharedSweeps
 from dmfvi.network import Network
 from dmfvi.node import Job, Message, NodeReport, NodeState, message_of, start_node, step_node
 
@@ -47,6 +49,8 @@ class LocalEngine:
         """All rounds from one belief per node until every node has stopped, or ``max_rounds``."""
         job, network, shards, beliefs = task.job, task.network, task.shards, task.beliefs
         check_links(self, job.rule)
+        if job.rule.bitwise and beliefs[0] is not None:
+            job = replace(job, model=SharedSweeps(job.model))
         self.links.check_nodes(network.n_nodes)
         views = [job.rule.local_view(network, i) for i in range(network.n_nodes)]
         workers = _workers(self.n_jobs, len(shards))

@@ -46,7 +46,9 @@ class Inference:
     @cached_property
     def posteriors(self) -> list[Any]:
         """Every node's posterior."""
-        return self.model.posteriors(self.beliefs)
+        distinct = {id(belief): belief for belief in self.beliefs}
+        made = dict(zip(distinct, self.model.posteriors(list(distinct.values())), strict=True))
+        return [made[id(belief)] for belief in self.beliefs]
 
     @property
     def posterior(self) -> Any:
@@ -252,10 +254,13 @@ class Session:
         """The model's start, the same to the last bit at every node."""
         made = [model.start(shard, np.random.default_rng(seed)) for shard in shards]
         if not isinstance(made[0], Generator):
-            return made
+            bits = {belief.pack().tobytes() for belief in made if hasattr(belief, "pack")}
+            return made[:1] * len(made) if len(bits) == 1 else made
         beliefs = self.collective.run(made)
-        if (self.rule.bitwise and self.whole) or not isinstance(model, ConjugateModel):
-            return beliefs  # the same already, or its coroutine ends with a broadcast
+        if self.rule.bitwise and self.whole and model.beliefs_alike:
+            return [beliefs[0]] * len(beliefs)  # the same already
+        if not isinstance(model, ConjugateModel):
+            return beliefs  # its coroutine ends with a broadcast
         agreed = self.collective.broadcast(beliefs[0].pack())
         return [q.unpack(natural) for q, natural in zip(beliefs, agreed, strict=True)]
 
@@ -317,7 +322,8 @@ class Session:
             # nodes that agree up to rounding only also send the totals that made their beliefs
             alike = self.network.n_nodes == 1 or self.rule.bitwise
             runner = Accelerated(model, shared=not alike)
-            beliefs = [runner.begin(belief) for belief in beliefs]
+            begun = {id(belief): runner.begin(belief) for belief in beliefs}
+            beliefs = [begun[id(belief)] for belief in beliefs]  # one object stays one
         job = Job(
             runner,
             rule,
