@@ -228,7 +228,8 @@ def _begun(state: SumState, target: FloatArray) -> SumState:
 
 
 def _received(state: SumState, sender: int, parcel: Parcel) -> SumState:
-    state = state._replace(numbers={**state.numbers, sender: parcel.number})
+    if state.numbers.get(sender) != parcel.number:
+        state = state._replace(numbers={**state.numbers, sender: parcel.number})
     if parcel.number == state.number + 1:  # the sender has the result of this sum
         return state._replace(
             ahead={**state.ahead, sender: parcel},
@@ -325,6 +326,8 @@ def _written(state: SumState) -> FloatArray:
         n_digits = -1
         parts.append(partial)
     head = [state.number, float(previous is not None), len(chosen), low, n_digits]
+    if state.transport == "tree" and not parts:
+        return np.array(head, dtype=np.float64)
     mask = [] if state.transport == "tree" else _mask(state.vectors, state.view.n_nodes)
     return np.concatenate([head, mask, chosen, *parts, *(state.vectors[i] for i in chosen)])
 
@@ -333,9 +336,11 @@ def _read(payload: FloatArray, size: int, n_nodes: int) -> Parcel | None:
     """A message, or None for one that no node of this network can have sent."""
     if len(payload) < HEAD:
         return None
-    number, with_previous, count, low, n_digits = (int(v) for v in payload[:HEAD])
+    number, with_previous, count, low, n_digits = map(int, payload[:HEAD].tolist())
     if min(number, with_previous, count) < 0 or n_digits < -1:
         return None
+    if len(payload) == HEAD and not (with_previous or count or n_digits):  # of a node that waits
+        return Parcel(number, None, frozenset(), {}, None)
     digits = size * (1 if n_digits == -1 else n_digits)
     body = count * (size + 1) + (size if with_previous else 0) + digits
     words = len(payload) - HEAD - body
