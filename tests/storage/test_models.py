@@ -166,13 +166,33 @@ def test_a_stream_of_documents_goes_on_after_a_pause(tmp_path: Path) -> None:
     np.testing.assert_array_equal(one.components_, other.components_)
 
 
-def test_a_rule_with_settings_of_its_own_is_kept_by_name(tmp_path: Path) -> None:
+def test_a_rule_with_settings_of_its_own_is_kept(tmp_path: Path) -> None:
     rule = dmfvi.consensus.StatisticsTracking(damping=1e-6)
     federation = dmfvi.Federation(RING, rule, links=dmfvi.Links())
     model = dmfvi.BayesianPCA(2, network=federation).fit(X)
     back = dmfvi.load(dmfvi.save(model, tmp_path / "model.npz"))
-    assert back.network.consensus == "statistics-tracking"
+    assert type(back.network.consensus) is type(rule)
+    assert vars(back.network.consensus) == vars(rule)
     assert back.network.links is None
+    again = dmfvi.BayesianPCA(2, network=back.network, random_state=0).fit(X)
+    assert again.converged_
+
+
+@pytest.mark.parametrize("name", sorted(dmfvi.consensus.RULES))
+def test_settings_of_every_rule_are_kept(tmp_path: Path, name: str) -> None:
+    from dmfvi.storage.models import _made, _plain
+
+    rule = dmfvi.consensus.RULES[name]()
+    back = _made(_plain("network", dmfvi.Federation(RING, rule))).consensus
+    assert type(back) is type(rule)
+    np.testing.assert_equal(vars(back), vars(rule))
+
+
+def test_numpy_seeds_are_kept(tmp_path: Path) -> None:
+    model = dmfvi.BayesianPCA(2, random_state=np.int64(3)).fit(X)
+    back = dmfvi.load(dmfvi.save(model, tmp_path / "model.npz"))
+    assert back.random_state == 3
+    np.testing.assert_array_equal(back.fit(X).components_, model.components_)
 
 
 def test_details_are_kept_beside_the_model(tmp_path: Path) -> None:

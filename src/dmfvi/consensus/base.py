@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
@@ -100,6 +101,11 @@ class ConsensusRule(ABC):
     cumulative: ClassVar[bool] = False
     #: numbers at the beginning of a payload that are counts and levels, not sums: they must arrive as they are
     header: ClassVar[int] = 0
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the rule was made with, so that ``type(rule)(**rule.settings)`` is the same rule."""
+        return {name: getattr(self, name) for name in signature(type(self)).parameters}
 
     def local_view(self, network: Network, node: int) -> LocalView:
         """What a node needs to know of the network."""

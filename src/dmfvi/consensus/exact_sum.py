@@ -92,6 +92,7 @@ class ExactSum(ConsensusRule):
         if transport not in known:
             raise ValueError(f"transport must be one of {list(known)}, received {transport!r}")
         self.transport = transport
+        self._asked = transport != "auto"  # for this transport and no other
         self.resend = resend
         self.collective = transport == "all-reduce"  # type: ignore[misc]
         self.tolerates_loss = not self.collective  # type: ignore[misc]
@@ -100,11 +101,21 @@ class ExactSum(ConsensusRule):
         if self.transport != "auto":
             return self
         way = min(("flood", "tree"), key=lambda way: cost(way, network).seconds)
-        return ExactSum(way, self.resend)  # type: ignore[arg-type]
+        return self._by(way, self.resend)
 
     def for_engine(self, reliable: bool, transport: str) -> ConsensusRule:
+        if self._asked and transport not in ("auto", self.transport):
+            raise ValueError(
+                f"exact-sum by {self.transport!r} was asked for, this engine adds by {transport!r} only: drop transport, "
+                f"or write transport={transport!r}"
+            )
         way = self.transport if transport == "auto" else transport
-        return ExactSum(way, resend=self.resend or not reliable)  # type: ignore[arg-type]
+        return self._by(way, self.resend or not reliable)
+
+    def _by(self, way: str, resend: bool) -> ExactSum:
+        made = ExactSum(way, resend)  # type: ignore[arg-type]
+        made._asked = self._asked
+        return made
 
     def for_model(self, model: Any, belief: Any) -> ConsensusRule:
         if not model.beliefs_alike:

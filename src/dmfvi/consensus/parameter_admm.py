@@ -52,6 +52,10 @@ class ParameterADMM(ConsensusRule):
         self.penalty = _numbers(penalty)
         self._solve, self._initial = solve, initial
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"penalty": self.given, "solve": self._solve, "initial": self._initial}
+
     def for_model(self, model: Any, belief: Any) -> ParameterADMM:
         if self._solve is not None:
             return self

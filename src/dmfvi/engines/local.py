@@ -32,7 +32,10 @@ class LocalEngine:
     def __init__(self, links: Links | None = None, n_jobs: int | None = None) -> None:
         self.links = links or Links()
         self.n_jobs = n_jobs
-        # one random generator and one clock for all runs of a fit: the start's and the model's
+        self.restart()
+
+    def restart(self) -> None:
+        """Before a fit: one random generator and one clock for all its runs, the start's and the model's."""
         self.rng = np.random.default_rng(self.links.seed)
         self.clock = 0
 

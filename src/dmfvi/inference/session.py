@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from dmfvi import consensus, engines
 from dmfvi.consensus.base import ConsensusRule
 from dmfvi.engines.base import Engine, RoundRecord, Run, Task
+from dmfvi.engines.local import LocalEngine
 from dmfvi.inference.acceleration import Accelerated
 from dmfvi.inference.collective import Collective
 from dmfvi.inference.federation import Federation
@@ -187,6 +188,8 @@ class Session:
         federation = Federation.of(network)
         graph = federation.network
         engine = engines.open_engine(federation.engine, federation.links, federation.n_jobs)
+        if isinstance(engine, LocalEngine):
+            engine.restart()  # one that was made already is used for many fits
         engine.owned(graph)  # refuses a network that does not fit where it runs
         chosen, settings = federation.consensus, dict(usual_settings or {})
         if chosen == "auto":

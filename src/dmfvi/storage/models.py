@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from typing import Any
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from dmfvi.consensus import ConsensusRule
+from dmfvi.consensus import RULES, ConsensusRule
 from dmfvi.inference.federation import Federation
 from dmfvi.models import ESTIMATORS
 from dmfvi.storage.archive import FileKind, read_archive
 from dmfvi.storage.structured import read_structured, write_structured
+from dmfvi.tags import stored_as
 
 FILE_NAME = "model.npz"
 MODEL = FileKind(
@@ -61,7 +63,8 @@ def load(path: str | Path, kind: type[Any] = BaseEstimator) -> Any:
     file = _file(path)
     content = read_structured(file, MODEL)
     try:
-        model = ESTIMATORS[content["estimator"]](**content["settings"])
+        settings = {name: _made(value) for name, value in content["settings"].items()}
+        model = ESTIMATORS[content["estimator"]](**settings)
         model._restore(content["fitted"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise MODEL.refusal(file, f"was written by another version ({error!r})") from error
@@ -94,11 +97,41 @@ def _file(path: str | Path) -> Path:
     raise FileNotFoundError(f"{file} does not exist: {hint}")
 
 
-def _plain(name: str, value: Any) -> Any:
-    """A setting as it can be written: rules by name, engines and random generators left out."""
-    if isinstance(value, Federation):
+@stored_as("consensus-rule")
+@dataclass(frozen=True)
+class StoredRule:
+    """A consensus rule in a file: its name and settings."""
+
+    name: str
+    settings: dict[str, Any]
+
+
+def _stored(rule: str | ConsensusRule) -> str | StoredRule:
+    """A rule as it can be written; one that is not enrolled in RULES by its name only."""
+    if isinstance(rule, str):
+        return rule
+    if RULES.get(rule.name) is not type(rule):
+        return rule.name
+    return StoredRule(rule.name, rule.settings)
+
+
+def _made(value: Any) -> Any:
+    """A setting as it was read, with its rule made."""
+    if isinstance(value, Federation) and isinstance(value.consensus, StoredRule):
         rule = value.consensus
-        return Federation(value.network, rule.name if isinstance(rule, ConsensusRule) else rule)
+        return replace(value, consensus=RULES[rule.name](**rule.settings))
+    return value
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A setting as it can be written: engines, links and random generators left out."""
+    if isinstance(value, Federation):
+        return replace(
+            Federation(value.network),
+            consensus=_stored(value.consensus),  # type: ignore[arg-type]
+        )
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
     if name == "random_state" and not isinstance(value, Integral):
         return None
     return value

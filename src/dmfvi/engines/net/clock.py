@@ -19,6 +19,10 @@ class Clock:
     def __init__(self) -> None:
         self.lock = threading.RLock()
 
+    def __reduce__(self) -> tuple[type[Clock], tuple[()]]:
+        """A copy is a clock of its own: threads that take part in this one are not copied."""
+        return type(self), ()
+
     def __call__(self) -> float:
         """The present moment."""
         return time.monotonic()
