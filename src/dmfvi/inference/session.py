@@ -131,7 +131,7 @@ def infer(
     max_rounds : int or None
         Largest number of message rounds; None is enough for ``max_iter`` sweeps, also where messages are lost or late.
     n_init : int
-        Number of starts. The one with the highest bound is kept.
+        Number of starts. The one with the highest bound is kept. A given ``start`` is one.
     random_state : int, RandomState or None
         Seed of the start.
     verbose : int
@@ -293,6 +293,13 @@ class Session:
         """
         _check_settings(tol, max_iter, n_init, max_rounds)
         self._check_shards(shards)
+        if start is not None and n_init > 1:
+            warnings.warn(
+                f"start was given: one fit from it instead of n_init={n_init}",
+                UserWarning,
+                stacklevel=3,
+            )
+            n_init = 1
         best: Inference | None = None
         best_bound = -np.inf
         for seed in self.seeds(random_state, n_init):

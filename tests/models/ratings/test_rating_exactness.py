@@ -58,6 +58,12 @@ def test_with_every_rule(rule: str) -> None:
 def test_on_every_graph(network: Network) -> None:
     model = RatingFactorization(3, network=network, max_iter=12, random_state=0)
     assert_exact(model.fit(data().ratings), pooled())
+    # one entry a sweep, also where nodes of a star or a chain sweep in different rounds
+    assert {len(column) for column in model.history_.values()} == {model.n_iter_}
+    np.testing.assert_allclose(
+        model.history_["objective"], pooled().history_["objective"], rtol=1e-7
+    )
+    assert (model.history_["bytes_sent"] > 0).all()
 
 
 @pytest.mark.parametrize(
