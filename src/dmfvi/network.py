@@ -207,6 +207,11 @@ class Network:
         return max(self.eccentricities)
 
     @cached_property
+    def radius(self) -> int:
+        """Hops from a centre to the node that is furthest from it."""
+        return min(self.eccentricities)
+
+    @cached_property
     def n_inner(self) -> int:
         """Nodes that are somebody's parent in the tree."""
         return len({parent for child, parent in enumerate(self.tree) if parent != child})

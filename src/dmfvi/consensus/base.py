@@ -44,7 +44,7 @@ class LocalView:
     @classmethod
     def of(cls, network: Network, node: int, spectrum: bool = True) -> LocalView:
         """The place of ``node`` in ``network``."""
-        hops, parents = network.eccentricities, network.tree
+        parents = network.tree
         neighbours = network.neighbours(node)
         return cls(
             node,
@@ -54,10 +54,10 @@ class LocalView:
             network.distinct_eigenvalues if spectrum else np.empty(0),
             2.0 * network.n_edges / network.n_nodes,
             network.max_degree,
-            min(hops) == max(hops),
+            network.radius == network.diameter,
             None if parents[node] == node else parents[node],
             tuple(j for j in neighbours if parents[j] == node),
-            min(hops),
+            network.radius,
         )
 
     @property

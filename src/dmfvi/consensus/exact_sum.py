@@ -209,7 +209,7 @@ def cost(transport: str, network: Network, n: int = 1000) -> Cost:
     """What one sum costs: a round takes a millisecond, a link carries 100 MB a second."""
     v, links = network.n_nodes, 2 * network.n_edges
     if transport == "tree":
-        rounds = 2 * min(network.eccentricities)
+        rounds = 2 * network.radius
         up = 8.0 * (v - network.n_inner) + 8.0 * TYPICAL_DIGITS * network.n_inner
         sent = n * (up + 8.0 * (v - 1))
         busiest = n * 8.0 * TYPICAL_DIGITS
