@@ -1,6 +1,6 @@
 """Wall time of fits on networks, here and in another checkout of dmfvi, as ratios of medians.
 
-python benchmarks/wall_time.py OTHER/src [REPEATS]
+python benchmarks/wall_time.py OTHER/src [--repeats 7] [--models linear logistic] [--graphs "ring of 5"]
 
 Both run at the same time of day: two processes, which take turns after every fit, so that what else the machine does
 slows both down.
@@ -8,6 +8,7 @@ slows both down.
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -91,12 +92,12 @@ def ask(process: subprocess.Popen[str], model: str, graph: str) -> tuple[float, 
     return float(seconds), int(rounds), converged == "True"
 
 
-def main(other: Path, repeats: int) -> None:
+def main(other: Path, repeats: int, models: list[str], graphs: list[str]) -> None:
     """One line a model and graph: seconds here and there, their ratio, rounds here and there."""
     here = Path(__file__).parents[1] / "src"
     with worker(here) as new, worker(other) as old:
-        for graph in GRAPHS:
-            for model in MODELS:
+        for graph in graphs:
+            for model in models:
                 ask(new, model, graph), ask(old, model, graph)  # caches, imports
                 pairs = [(ask(new, model, graph), ask(old, model, graph)) for _ in range(repeats)]
                 (ours, rounds, ended), (theirs, their_rounds, they_ended) = (
@@ -114,7 +115,10 @@ def main(other: Path, repeats: int) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
         work()
-    elif len(sys.argv) in (2, 3):
-        main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) == 3 else REPEATS)
     else:
-        sys.exit(__doc__)
+        parser = argparse.ArgumentParser(description=__doc__)
+        parser.add_argument("other", type=Path)
+        parser.add_argument("--repeats", type=int, default=REPEATS)
+        parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
+        parser.add_argument("--graphs", nargs="+", default=list(GRAPHS), choices=list(GRAPHS))
+        main(**vars(parser.parse_args()))
