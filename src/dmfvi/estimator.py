@@ -112,6 +112,8 @@ class NetworkEstimator(Fitted, BaseEstimator):
         "n_start_bytes_",
         "converged_",
         "consensus_",
+        "members_",
+        "missing_",
     )
     #: what a file of its data holds; the rows of "sequences" are in order of time, those of "rows" in any
     _data_form: ClassVar[Literal["rows", "sequences", "tracks", "ratings"]] = "rows"
@@ -149,6 +151,13 @@ class NetworkEstimator(Fitted, BaseEstimator):
                 f"{how.get('nodes', 1)} nodes, {rule}"
             )
             lines.append(f"evidence lower bound {self.lower_bound_:.8g}")
+        if hasattr(self, "members_"):
+            rows = sum(each["rows"] for each in self.members_)
+            nodes = ", ".join(str(each["node"]) for each in self.members_)
+            lines.append(f"data of nodes {nodes}: {rows} rows")
+        for each in getattr(self, "missing_", ()):
+            since = f" since {each['since']}" if each["since"] else ""
+            lines.append(f"MISSING: the data of node {each['node']} ({each['why']}{since})")
         return "\n".join(lines)
 
     def _outcome(self) -> str:

@@ -93,7 +93,7 @@ def test_a_node_killed_after_its_last_round_comes_back(make_cluster, tmp_path: P
     def die() -> None:
         raise Killed
 
-    program.node.finish = die
+    program.node.finishing = die
     cluster.until_dead(1)
     cluster.start(1, None)
     cluster.wait()
@@ -105,7 +105,7 @@ def test_a_node_that_meets_nobody_gives_up_and_says_so(make_cluster, tmp_path: P
     cluster.wait_seconds = 1.0
     cluster.start(2, None)
     cluster.until_dead(2)
-    assert "never heard: [1, 3]" in str(cluster.errors[0])
+    assert "not heard: [1, 3]" in str(cluster.errors[0])
     assert not (tmp_path / "node-2" / "model.npz").exists()
 
 

@@ -16,6 +16,7 @@ from dmfvi.engines.net.compression import COMPRESSIONS, KEY_EVERY, Compressor, R
 from dmfvi.engines.net.endpoint import NetworkNode
 from dmfvi.engines.net.frames import (
     ASKED,
+    BYTES,
     CHECKSUM,
     DIFFERENCE8,
     DIFFERENCE16,
@@ -23,7 +24,6 @@ from dmfvi.engines.net.frames import (
     FLOAT32,
     FLOAT64,
     HEADER,
-    INT64,
     OVERHEAD,
     ROUND,
     SPARSE,
@@ -35,12 +35,15 @@ from dmfvi.engines.net.frames import (
     unpack,
 )
 from dmfvi.engines.net.inproc import Hub, InProcessTransport
-from dmfvi.engines.net.membership import Entry, View, read_entries
+from dmfvi.engines.net.membership import FIELDS, Entry, Share, View, read_entries
 from frame_mutations import mutated
 
 PAYLOAD = np.random.default_rng(0).standard_normal(40)
 FRAME = Frame(ROUND, b"f" * 16, 3, 2**62, 4, 17, 2, 2**62, PAYLOAD)
-SIGHT = Frame(VIEW, b"f" * 16, 3, 0, 0, 0, 0, 0, View(3, {3: Entry(7, (1, 2))}).pack())
+SEEN = Entry(7, (1, 2), 3, 4, Share(5, 6, b"d" * 32, 8), True, b"signature", b"certificate")
+SIGHT = Frame(
+    VIEW, b"f" * 16, 3, 0, 0, 0, 0, 0, np.frombuffer(View(3, {3: SEEN}).pack(), dtype=np.uint8)
+)
 
 CHANGED = FRAME._replace(
     payload=np.empty(0), difference=Difference(9, 40, PAYLOAD[:3], None, PAYLOAD[3:])
@@ -57,7 +60,9 @@ def test_frames_come_back() -> None:
     assert back._replace(payload=None) == FRAME._replace(payload=None)
     single = unpack(pack(FRAME, FLOAT32))
     np.testing.assert_array_equal(single.payload, PAYLOAD.astype(np.float32).astype(np.float64))
-    assert read_entries(unpack(pack(SIGHT, INT64)).payload) == {3: Entry(7, (1, 2))}
+    (read,) = read_entries(unpack(pack(SIGHT, BYTES)).payload.tobytes()).values()
+    assert read == SEEN
+    assert (read.signature, read.certificate) == (b"signature", b"certificate")
     assert unpack(pack(FRAME._replace(final=True))).final
     assert len(pack(FRAME)) == OVERHEAD + 320
 
@@ -145,7 +150,7 @@ def test_a_receiver_holds_what_the_sender_thinks_it_holds(name: str, moving: int
     [
         (lambda b: b[:50], "short"),
         (lambda b: b"XXXX" + b[4:], "magic"),
-        (lambda b: b[:4] + b"\x02" + b[5:], "version"),
+        (lambda b: b[:4] + b"\x01" + b[5:], "version"),
         (lambda b: b[:5] + b"\x07" + b[6:], "kind"),
         (lambda b: b[:-8], "length"),
         (lambda b: b + b"\x00" * 8, "length"),
@@ -169,7 +174,7 @@ def test_numbers_that_are_none_are_refused() -> None:
 
 def test_a_hundred_thousand_hostile_frames_do_no_harm() -> None:
     rng = random.Random(0)
-    seeds = [pack(FRAME), pack(FRAME, FLOAT32), pack(SIGHT, INT64), pack(SPARSELY, SPARSE)]
+    seeds = [pack(FRAME), pack(FRAME, FLOAT32), pack(SIGHT, BYTES), pack(SPARSELY, SPARSE)]
     seeds += [pack(CHANGED, DIFFERENCE8), pack(CHANGED, DIFFERENCE16)]
     good = set(seeds)
     passed = 0
@@ -178,20 +183,32 @@ def test_a_hundred_thousand_hostile_frames_do_no_harm() -> None:
         try:
             frame = unpack(data)
             if frame.kind == VIEW:
-                read_entries(frame.payload)
+                read_entries(frame.payload.tobytes())
             passed += data not in good
         except Malformed:
             pass
     assert passed == 0  # a frame that differs by anything is refused
 
 
+GOOD = View(3, {3: SEEN}).pack()
+
+
 @pytest.mark.parametrize(
-    "numbers",
-    [[1, 2, 3], [1, 1, 0, 0, 2, 5], [1, 1, 0, 0, -1], [1, 1, 0, 0, 1, 1], [-1, 1, 0, 0, 0]],
+    "view",
+    [
+        GOOD[:-1],
+        GOOD[:40],
+        GOOD + b"\0",
+        GOOD + GOOD,  # one node twice
+        View(1, {1: Entry(1, (1,))}).pack(),  # receives from itself
+        View(1, {1: Entry(1, (3, 2))}).pack(),  # not ascending
+        View(1, {1: Entry(2**60, ())}).pack(),
+        GOOD[:84] + b"\7" + GOOD[85:],  # unknown flags
+    ],
 )
-def test_views_that_make_no_sense_are_refused(numbers: list[int]) -> None:
+def test_views_that_make_no_sense_are_refused(view: bytes) -> None:
     with pytest.raises(Malformed):
-        read_entries(np.array(numbers))
+        read_entries(view)
 
 
 def test_members_agree_on_network_and_epoch() -> None:
@@ -200,10 +217,13 @@ def test_members_agree_on_network_and_epoch() -> None:
     assert {view.component for view in views} == {(0, 1, 2)}  # 3 does not hear 2
     assert len({view.epoch for view in views}) == 1
     assert views[0].network().n_edges == 2
-    later = views[0].merged({3: Entry(2, (2,))})
+    later, forged = views[0].merged({3: Entry(2, (2,))})
+    assert not forged
     assert later.component == (0, 1, 2, 3)
     assert later.epoch != views[0].epoch
-    assert later.merged({3: Entry(1, ())}).epoch == later.epoch  # old news
+    assert later.merged({3: Entry(1, ())})[0] is later  # old news
+    replaced = Entry(3, (2,), share=Share(1, 0, b"o" * 32, 9))
+    assert later.merged({3: replaced})[0].epoch != later.epoch  # other data
 
 
 def test_hostile_differences_with_a_right_checksum() -> None:
@@ -277,10 +297,21 @@ def test_the_documented_header_is_the_real_one() -> None:
     assert documented == [*real, (HEADER.size, CHECKSUM.size)]
     assert OVERHEAD == 72
     packed = pack(FRAME._replace(final=True, asked=True))
-    assert (packed[4], packed[5], packed[6], packed[7]) == (1, ROUND, FLOAT64, FINAL + ASKED)
+    assert (packed[4], packed[5], packed[6], packed[7]) == (2, ROUND, FLOAT64, FINAL + ASKED)
     back = unpack(packed)
     assert back.final
     assert back.asked
+
+
+def test_the_documented_entry_is_the_real_one() -> None:
+    table = (frames.__doc__ or "").split("signed by its own node:")[1].split("The settings")[0]
+    rows = re.findall(r"^ *(\d+) +(\d+)  ", table, re.MULTILINE)
+    offset, real = 0, []
+    for part in re.findall(r"\d*[a-zA-Z]", FIELDS.format.lstrip("<")):
+        for one in [part] if "s" in part else part:
+            real.append((offset, struct.calcsize(f"<{one}")))
+            offset += real[-1][1]
+    assert [(int(at), int(size)) for at, size in rows] == real
 
 
 @pytest.mark.parametrize(
@@ -291,7 +322,7 @@ def test_the_documented_header_is_the_real_one() -> None:
         (SPARSELY, SPARSE, 16 + 8 * 3 + 4 + 3 * (4 + 4)),
         (FRAME, FLOAT64, 8 * 40),
         (FRAME, FLOAT32, 4 * 40),
-        (SIGHT, INT64, 8 * (5 + 2)),
+        (SIGHT, BYTES, 87 + 4 * 2 + 2 + 2 + len(b"signaturecertificate")),
     ],
 )
 def test_payloads_have_the_documented_size(frame: Frame, code: int, size: int) -> None:

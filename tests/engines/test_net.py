@@ -16,10 +16,10 @@ import pytest
 import sessions
 from dmfvi import Federation, Network
 from dmfvi.engines.net.clock import SimulatedClock
-from dmfvi.engines.net.endpoint import MOST_LIVES, NetworkNode
+from dmfvi.engines.net.endpoint import MOST_LIVES, NetworkNode, drive
 from dmfvi.engines.net.frames import (
+    BYTES,
     DIFFERENCE8,
-    INT64,
     ROUND,
     SPARSE,
     VIEW,
@@ -35,6 +35,11 @@ from dmfvi.storage import details
 from estimator_cases import CASES, N_NODES, changed, toml_of
 from frame_mutations import mutated
 from processes import Processes, free_ports, running
+
+
+def view_frame(entries: dict[int, Entry], sender: int = 1, model: bytes = b"m" * 16) -> bytes:
+    payload = np.frombuffer(View(sender, entries).pack(), dtype=np.uint8)
+    return pack(Frame(VIEW, model, sender, 0, 0, 0, 0, 0, payload), BYTES)
 
 
 def test_ten_thousand_hostile_frames_change_nothing_in_a_live_node() -> None:
@@ -192,7 +197,7 @@ def test_a_fit_that_has_not_converged_is_no_success(tmp_path: Path) -> None:
     cluster = Processes(tmp_path, Network.chain(N_NODES), case.shards, None, model=model)
     command = [sys.executable, "-m", "dmfvi", "launch", str(tmp_path / "cluster.toml")]
     done = sessions.run([*command, "--insecure"])
-    assert done.returncode == 2
+    assert done.returncode == 4
     assert "NOT converged: raise max_iter" in done.stderr
     assert not cluster.saved(0).converged_
     assert json.loads((tmp_path / "node-0" / "status.json").read_text())["converged"] is False
@@ -205,9 +210,7 @@ def test_a_neighbour_with_the_right_epoch_cannot_crash_or_fill_a_node() -> None:
         0, (1,), InProcessTransport(hub, 0, (1,)), b"m" * 16, version=5, clock=hub.clock
     )
     attacker = InProcessTransport(hub, 1, (0,))
-    attacker.send(
-        pack(Frame(VIEW, b"m" * 16, 1, 0, 0, 0, 0, 0, View(1, {1: Entry(3, (0,))}).pack()), INT64)
-    )
+    attacker.send(view_frame({1: Entry(3, (0,))}))
     node.listen(0.1)
     node.begin()
     node.sizes[0] = {8}
@@ -232,13 +235,11 @@ def test_a_neighbour_with_the_right_epoch_cannot_crash_or_fill_a_node() -> None:
         send(phase=phase, payload=np.ones(20_000))
     assert not node.mail
     for number in (2**63 - 1, 2**60):
-        hostile = np.array([0, number, 0, 0, 0], dtype=np.int64)
-        attacker.send(pack(Frame(VIEW, b"m" * 16, 1, 0, 0, 0, 0, 0, hostile), INT64))
+        attacker.send(view_frame({0: Entry(number, ())}))
         node.listen(0.0)
     many = {k: Entry(1, ()) for k in range(10, 4000)}
     for start in (0, 4000, 8000):
-        shifted = View(1, {k + start: e for k, e in many.items()})
-        attacker.send(pack(Frame(VIEW, b"m" * 16, 1, 0, 0, 0, 0, 0, shifted.pack()), INT64))
+        attacker.send(view_frame({k + start: e for k, e in many.items()}))
         node.listen(0.0)
     assert len(node.view.entries) <= 4096
     assert node.view.own.version < 10
@@ -297,17 +298,16 @@ def test_who_has_finished_and_gone_is_told_from_who_has_only_gone() -> None:
     node.view = View(0, {0: Entry(5, (1,)), 1: Entry(3, (0,))})
     node.begin()
     epoch, members = node.epoch, node.members
-    assert members == (0, 1)
-    assert not node.all_finished
+    assert set(members) == {0, 1}
+    assert not node.view.done(members, epoch)
     node.view = View(0, {0: Entry(6, ()), 1: Entry(3, (0,))})  # 1 is silent
-    assert node.left_behind_by(epoch, members) == []
+    assert node.finished_and_gone(epoch, members) == []
     node.view = View(
         0, {0: Entry(6, ()), 1: Entry(3, (0,), 1, epoch)}
     )  # and had said that it is done
-    assert node.left_behind_by(epoch, members) == [1]
-    assert not node.all_finished
-    node.view = node.view.finished(epoch)
-    assert node.all_finished
+    assert node.finished_and_gone(epoch, members) == [1]
+    assert not node.view.done(members, epoch)
+    assert node.view.finished(epoch).done(members, epoch)
 
 
 def test_a_second_node_with_the_same_id_is_noticed() -> None:
@@ -319,8 +319,7 @@ def test_a_second_node_with_the_same_id_is_noticed() -> None:
     neighbour = InProcessTransport(hub, 1, (0,))
 
     def told(version: int) -> None:
-        view = View(1, {0: Entry(version, (1,)), 1: Entry(3, (0,))}).pack()
-        neighbour.send(pack(Frame(VIEW, b"m" * 16, 1, 0, 0, 0, 0, 0, view), INT64))
+        neighbour.send(view_frame({0: Entry(version, (1,)), 1: Entry(3, (0,))}))
         node.listen(1.0)
 
     for version in (9, 9, 12):  # of earlier lives: outlived, and that is that
@@ -363,16 +362,28 @@ def test_a_certificate_that_others_would_not_believe_is_refused_at_once(
         check_identity(1, authority / "ca.pem", tmp_path / "late" / "node-1.pem")
 
 
-def test_a_neighbour_with_another_model_is_named() -> None:
+def test_a_neighbour_with_another_model_is_named_with_what_differs() -> None:
     hub = Hub(SimulatedClock())
-    node = NetworkNode(
-        0, (1, 2), InProcessTransport(hub, 0, (1, 2)), b"m" * 16, version=5, clock=hub.clock
+    nodes = [
+        NetworkNode(
+            node,
+            (1 - node, 2),
+            InProcessTransport(hub, node, (1 - node, 2)),
+            bytes([node]) * 16,
+            version=5,
+            clock=hub.clock,
+            settings={"max_iter": str(100 + node), "kind": "bayesian-pca"},
+        )
+        for node in (0, 1)
+    ]
+    for _ in range(4):
+        for node in nodes:
+            node.listen(0.0)
+    words = (
+        r"not heard: \[2\]; node 1 has another model: max_iter is 100 here and 101 there; refused"
     )
-    other = InProcessTransport(hub, 1, (0,))
-    view = View(1, {1: Entry(3, (0,))}).pack()
-    other.send(pack(Frame(VIEW, b"x" * 16, 1, 0, 0, 0, 0, 0, view), INT64))
-    with pytest.raises(TimeoutError, match=r"never heard: \[2\]; nodes \[1\] have another model"):
-        node.gather(3, 0.3)
+    with pytest.raises(TimeoutError, match=words):
+        drive(nodes[0].gathering(3, 0.3), nodes[0].listen)
 
 
 def test_what_happens_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -381,9 +392,8 @@ def test_what_happens_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     transport = InProcessTransport(hub, 0, (1,))
     node = NetworkNode(0, (1,), transport, b"m" * 16, version=5, clock=hub.clock)
     other = InProcessTransport(hub, 1, (0,))
-    view = Frame(VIEW, b"m" * 16, 1, 0, 0, 0, 0, 0, View(1, {1: Entry(3, (0,))}).pack())
     with caplog.at_level("INFO", logger="dmfvi.engines.net"):
-        other.send(pack(view, INT64))
+        other.send(view_frame({1: Entry(3, (0,))}))
         for _ in range(3):
             other.send(b"nonsense")
         for _ in range(4):

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi import __version__
+from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.cli.fit import CommandOfKinds, Header, fit, models
 from dmfvi.cli.node import keys_app, launch, node
 from dmfvi.cli.ratings import app as ratings_app
@@ -200,4 +201,4 @@ def main() -> None:
         Console(stderr=True).print(
             f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True
         )
-        sys.exit(1)
+        sys.exit(ExitCode.ERROR)

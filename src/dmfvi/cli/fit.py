@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from typer.core import TyperCommand
 
+from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.cli.network import Topology, make_network
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def fit(
 ) -> None:
     """Fit a model to a file, split evenly over the nodes of a network.
 
-    Ends with status 2 when the nodes have not converged; the model is saved all the same.
+    Ends with status 4 when the nodes have not converged; the model is saved all the same.
     """
     from dmfvi.deploy.kinds import ModelSettings
 
@@ -121,7 +122,7 @@ def fit(
     else:
         ended = _fit_here(chosen, data, topology, out, header, nodes)
     if not ended:
-        raise typer.Exit(2)
+        raise typer.Exit(ExitCode.NOT_CONVERGED)
 
 
 def models(

@@ -21,12 +21,14 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.storage.files import write_text
 
 console = Console()
 keys_app = typer.Typer(no_args_is_help=True, help="A small certificate authority for a cluster.")
 STATUS_FILE = "status.json"
 NOT_CONVERGED = "NOT converged: raise max_iter in [model]"
+PARTIAL = "the result is PARTIAL"
 
 
 class LogLevel(StrEnum):
@@ -52,8 +54,8 @@ def node(
 ) -> None:
     """Run one node: meet the neighbours, agree, fit, and keep a copy of the posterior.
 
-    SIGTERM or Ctrl-C makes the node leave: the others go on without its data. Ends with status 2 when the nodes have
-    not converged; the posterior is kept all the same.
+    SIGTERM or Ctrl-C makes the node leave: the others go on without its data. Ends with status 3 when data of a node
+    are missing from the result, with 4 when the nodes have not converged; the result is kept all the same.
     """
     from dmfvi.deploy.config import read_config
     from dmfvi.deploy.program import Status, finite, run_node
@@ -64,28 +66,40 @@ def node(
     settings = read_config(config, insecure)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
+    unwritten: list[OSError] = []
+
     def show(status: Status) -> None:
         content = status._asdict()
         for name in ("change", "disagreement"):
             content[name] = finite(content[name])
-        write_text(settings.out / STATUS_FILE, json.dumps(content))
+        try:
+            write_text(settings.out / STATUS_FILE, json.dumps(content))
+        except OSError as reason:
+            if not unwritten:
+                logging.getLogger(__name__).warning(
+                    "%s cannot be written: %s", settings.out / STATUS_FILE, reason
+                )
+            unwritten.append(reason)
 
     began: list[str] = []
-    ended: list[bool | None] = [None]
 
     def watch(status: Status) -> None:
         show(status)
-        ended[0] = status.converged
         line = f"node {status.node}: {status.state}, members {status.members}"
         if [line] != began[-1:]:
             began.append(line)
             print(line, file=sys.stderr, flush=True)
 
-    path = run_node(settings, watch)
-    console.print(f"posterior: {escape(str(path))}")
-    if ended[0] is False:
+    ended = run_node(settings, watch)
+    console.print(f"posterior: {escape(str(ended.path))}")
+    if ended.missing:
+        who = [each["node"] for each in ended.missing]
+        print(f"{PARTIAL}: the data of nodes {who} are not in it", file=sys.stderr)
+    if not ended.converged:
         print(NOT_CONVERGED, file=sys.stderr)
-        raise typer.Exit(2)
+        raise typer.Exit(ExitCode.NOT_CONVERGED)
+    if ended.missing:
+        raise typer.Exit(ExitCode.PARTIAL)
 
 
 @keys_app.command("init")
@@ -106,6 +120,9 @@ def keys_issue(
     host: Annotated[list[str], typer.Option(help="Its host name or address; may be repeated.")],
     out: Annotated[Path | None, typer.Option(help="Where to write; default: the folder.")] = None,
     days: Annotated[int, typer.Option(help="Days of validity.")] = 365,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace a certificate that is no longer used.")
+    ] = False,
 ) -> None:
     """Issue a node's certificate and key."""
     import datetime as dt
@@ -114,7 +131,7 @@ def keys_issue(
 
     if days < 1:
         raise ValueError(f"--days must be at least 1, received {days}")
-    certificate, key = issue(folder, node, host, out, dt.timedelta(days=days))
+    certificate, key = issue(folder, node, host, out, dt.timedelta(days=days), replace)
     console.print(f"certificate: {escape(str(certificate))}, key: {escape(str(key))}")
 
 
@@ -161,13 +178,14 @@ def launch(
     failed = [
         f"{file}: {said}"
         for (file, process), said in zip(running.items(), words, strict=True)
-        if process.returncode and NOT_CONVERGED not in said
+        if process.returncode not in (0, ExitCode.PARTIAL, ExitCode.NOT_CONVERGED)
     ]
     if failed:
         raise ValueError("nodes failed\n" + "\n".join(failed))
-    if any(process.returncode for process in running.values()):
-        print(NOT_CONVERGED, file=sys.stderr)
-        raise typer.Exit(2)
+    worst = max(process.returncode for process in running.values())
+    if worst:
+        print(NOT_CONVERGED if worst == ExitCode.NOT_CONVERGED else PARTIAL, file=sys.stderr)
+        raise typer.Exit(worst)
 
 
 def _last_words(path: Path) -> str:

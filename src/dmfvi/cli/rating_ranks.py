@@ -112,5 +112,5 @@ def _of(path: Path, rank: int) -> Path:
 
 
 def _fingerprint(train: RatingTable, settings: dict[str, Any]) -> str:
-    text = json.dumps([settings, digest(train)], sort_keys=True)
+    text = json.dumps([settings, digest(train).hex()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]

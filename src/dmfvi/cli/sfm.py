@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.cli.network import Topology, make_network
 from dmfvi.storage.files import write_text
 
@@ -56,7 +57,7 @@ def sfm(
 ) -> None:
     """3-D structure with uncertainty from point tracks that no camera shares.
 
-    Writes model.npz, structure.ply, structure.csv and structure.png. Ends with status 2 when the nodes have not converged.
+    Writes model.npz, structure.ply, structure.csv and structure.png. Ends with status 4 when the nodes have not converged.
     """
     from dmfvi.models.sfm.estimator import StructureFromMotion
     from dmfvi.readers.tracks import read_tracks
@@ -87,7 +88,7 @@ def sfm(
     model.save_figure(out / "structure.png")
     console.print(_summary(model, chosen, out))
     if not model.converged_:
-        raise typer.Exit(2)
+        raise typer.Exit(ExitCode.NOT_CONVERGED)
 
 
 def _one_motion(read: Tracks, motion: float | None) -> Tracks:

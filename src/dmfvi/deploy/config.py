@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -12,7 +13,9 @@ from dmfvi.deploy.kinds import DEFAULT_KIND, NETWORK_KINDS, ModelSettings
 from dmfvi.engines.net.compression import COMPRESSIONS
 from dmfvi.engines.net.endpoint import Timing
 from dmfvi.engines.net.faults import Faults
-from dmfvi.engines.net.keys import check_identity
+from dmfvi.engines.net.keys import check_identity, is_host
+from dmfvi.engines.net.limits import Limits
+from dmfvi.engines.net.membership import LARGEST_ID, MOST_NEIGHBOURS, MOST_NODES
 from dmfvi.engines.net.zenoh import Identity, check_loopback
 
 
@@ -29,11 +32,19 @@ class NodeConfig:
     timing: Timing = field(default_factory=Timing)
     identity: Identity | None = None
     checkpoint_every: int = 20
-    wait_for: int | None = None  # nodes to wait for before the first fit
+    wait_for: int | None = (
+        None  # nodes to wait for before the first fit; None: this one and its peers
+    )
     wait_seconds: float = 60.0
     compression: str = "none"  # of messages, while that suffices
     faults: Faults | None = None
     cluster: str = "dmfvi"
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def enough(self) -> int:
+        """Nodes to wait for before the first fit."""
+        return self.wait_for if self.wait_for is not None else 1 + len(self.peers)
 
 
 def read_config(path: str | Path, insecure: bool = False) -> NodeConfig:
@@ -50,7 +61,7 @@ def read_config(path: str | Path, insecure: bool = False) -> NodeConfig:
 
 def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) -> NodeConfig:
     """A node's settings from the tables of a TOML file."""
-    known = {"node", "peers", "model", "timing", "tls", "faults"}
+    known = {"node", "peers", "model", "timing", "tls", "faults", "limits"}
     _no_others(content, known, file, "the file")
     for name in content:
         if not isinstance(content[name], Mapping):
@@ -62,13 +73,14 @@ def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) ->
     for name in ("id", "listen", "data"):
         if name not in node:
             raise ValueError(f"{file}: [node] needs {name}")
-    number = node["id"]
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**32:
-        raise ValueError(f"{file}: id in [node] must be a whole number, received {number!r}")
     _check_kinds(node, NODE_KINDS, file, "[node]")
+    _check_ranges(node, NODE_RANGES, file, "[node]")
+    number = node["id"]
+    if not CLUSTER.fullmatch(node.get("cluster", "dmfvi")):
+        raise ValueError(
+            f"{file}: cluster in [node] must be 1 to 64 letters, digits, - or _, received {node['cluster']!r}"
+        )
     _check_address(node["listen"], file, "listen in [node]")
-    if node.get("checkpoint_every", 1) < 1 or node.get("wait_for", 1) < 1:
-        raise ValueError(f"{file}: checkpoint_every and wait_for in [node] must be at least 1")
     if node.get("compression", "none") not in COMPRESSIONS:
         raise ValueError(
             f"{file}: compression in [node] must be one of {list(COMPRESSIONS)}, "
@@ -101,6 +113,7 @@ def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) ->
         compression=str(node.get("compression", "none")),
         faults=_made(Faults, content["faults"], file, "[faults]") if "faults" in content else None,
         cluster=str(node.get("cluster", "dmfvi")),
+        limits=_made(Limits, content.get("limits", {}), file, "[limits]"),
     )
 
 
@@ -118,14 +131,22 @@ def _model(table: Mapping[str, Any], file: Path) -> ModelSettings:
 
 
 def _peers(table: Mapping[str, Any], node: int, file: Path) -> dict[int, str]:
-    peers = {}
+    peers: dict[int, str] = {}
     for key, address in table.items():
-        if not (key.isascii() and key.isdigit()):
-            raise ValueError(f"{file}: [peers] maps node ids to addresses, received {key!r}")
+        if not (key.isascii() and key.isdigit()) or len(key) > 10 or int(key) > LARGEST_ID:
+            raise ValueError(
+                f"{file}: [peers] maps node ids (0 to {LARGEST_ID}) to addresses, received {key!r}"
+            )
+        if int(key) in peers:
+            raise ValueError(f"{file}: [peers] names node {int(key)} twice")
         if int(key) == node:
             raise ValueError(f"{file}: [peers] names node {node} itself")
         _check_address(address, file, f"peer {key}")
+        if address in peers.values():
+            raise ValueError(f"{file}: [peers] gives {address} to two nodes")
         peers[int(key)] = address
+    if len(peers) > MOST_NEIGHBOURS:
+        raise ValueError(f"{file}: [peers] has {len(peers)} nodes, at most {MOST_NEIGHBOURS}")
     return peers
 
 
@@ -148,6 +169,7 @@ def _made(kind: Any, table: Mapping[str, Any], file: Path, where: str) -> Any:
     allowed = {f.name: f.type for f in fields(kind)}
     _no_others(table, set(allowed), file, where)
     _check_kinds(table, {name: TYPES[str(text)] for name, text in allowed.items()}, file, where)
+    _check_ranges(table, RANGES[where], file, where)
     return kind(**table)
 
 
@@ -157,6 +179,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "float": (int, float),
 }
 NODE_KINDS: dict[str, tuple[type, ...]] = {
+    "id": (int,),
     "listen": (str,),
     "data": (str,),
     "out": (str,),
@@ -166,6 +189,51 @@ NODE_KINDS: dict[str, tuple[type, ...]] = {
     "checkpoint_every": (int,),
     "wait_seconds": (int, float),
 }
+
+
+#: smallest and largest value of every number; waits of more than a day are mistakes
+DAY = 86400.0
+NODE_RANGES: dict[str, tuple[float, float]] = {
+    "id": (0, LARGEST_ID),
+    "wait_for": (1, MOST_NODES),
+    "checkpoint_every": (1, 1_000_000),
+    "wait_seconds": (0.1, 7 * DAY),
+}
+RANGES: dict[str, dict[str, tuple[float, float]]] = {
+    "[timing]": {
+        "patience": (0.001, DAY),
+        "silence": (0.1, DAY),
+        "settle": (0.01, DAY),
+        "linger": (0.0, 7 * DAY),
+        "heartbeat": (0.01, 3600.0),
+    },
+    "[faults]": {
+        "loss": (0.0, 0.999),
+        "delay": (0.0, DAY),
+        "duplicates": (0.0, 0.999),
+        "seed": (0, 2**63),
+        "latency": (0.0, DAY),
+    },
+    "[limits]": {
+        "frame_bytes": (10_000, 2**31 - 1),
+        "frames_per_second": (10, 1_000_000),
+        "bytes_per_second": (10_000, 2**40),
+        "queued_frames": (8, 100_000),
+    },
+}
+#: names of clusters: they are part of Zenoh's keys
+CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def _check_ranges(
+    table: Mapping[str, Any], ranges: Mapping[str, tuple[float, float]], file: Path, where: str
+) -> None:
+    """NaN is in no range."""
+    for name, (least, most) in ranges.items():
+        if name in table and not least <= table[name] <= most:
+            raise ValueError(
+                f"{file}: {name} in {where} must lie between {least:g} and {most:g}, received {table[name]!r}"
+            )
 
 
 def _check_kinds(
@@ -183,9 +251,11 @@ def _check_kinds(
 
 def _check_address(address: Any, file: Path, what: str) -> None:
     host, _, port = str(address).rpartition(":")
-    proper = isinstance(address, str) and host and port.isascii() and port.isdigit()
-    if not proper or not 0 < int(port) < 65536:
-        raise ValueError(f"{file}: {what} needs host:port, received {address!r}")
+    proper = isinstance(address, str) and is_host(host) and port.isascii() and port.isdigit()
+    if not proper or len(port) > 5 or not 0 < int(port) < 65536:
+        raise ValueError(
+            f"{file}: {what} needs host:port, a name or address and a port from 1 to 65535, received {address!r}"
+        )
 
 
 def _no_others(table: Mapping[str, Any], known: set[str], file: Path, where: str) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmfvi.models.ratings.table import RatingTable
 from dmfvi.models.sfm.measurements import as_matrix
@@ -30,13 +32,25 @@ def schema(data: Data) -> tuple[int | None, list[str] | None]:
     return (data.data.shape[1], data.columns) if isinstance(data, Table) else (None, None)
 
 
-def digest(data: Data) -> str:
-    """Tells these data from others."""
-    parts = [data.data] if isinstance(data, Table) else [data.users, data.items, data.ratings]
+def digest(data: Data) -> bytes:
+    """SHA-256 that tells these data from others: every number, in its place, under its name."""
+    parts: list[NDArray[Any]]
+    if isinstance(data, Table):
+        parts, names = [data.data], data.columns or []
+    else:
+        parts = [data.users, data.items, data.ratings]
+        names = [str(label) for ids in (data.user_ids, data.item_ids) for label in ids]
     mark = hashlib.sha256()
     for part in parts:
+        mark.update(f"{part.dtype.str} {part.shape} ".encode())
         mark.update(np.ascontiguousarray(part).tobytes())
-    return mark.hexdigest()[:16]
+    mark.update("\n".join(names).encode())
+    return mark.digest()
+
+
+def n_rows(data: Data) -> int:
+    """Samples of a table, or ratings."""
+    return len(data.data) if isinstance(data, Table) else len(data)
 
 
 def described(data: Data) -> tuple[str, str]:

@@ -98,16 +98,16 @@ class ModelSettings:
         """What a file of data holds: rows, sequences, tracks or ratings."""
         return str(KINDS[self.kind]._data_form)
 
-    def fingerprint(self, data: Data) -> bytes:
-        """Sixteen bytes that all nodes of one model share: kind, settings, columns with their names and order, version.
+    def shared(self, data: Data) -> dict[str, str]:
+        """What all nodes of one model have in common, as texts: kind, settings, columns with names and order."""
+        n_columns, names = schema(data)
+        facts = {"kind": self.kind, **self.settings, **self.columns, "dmfvi": __version__}
+        facts |= {"number of columns": n_columns, "columns": names}
+        return {name: json.dumps(value) for name, value in facts.items()}
 
-        Builds that compute a belief differently would no longer decide alike from the same sum.
-        Nodes may give up after different numbers of sweeps, but not make different numbers where there is no ``tol``.
-        """
-        local = {"max_iter"} if self.settings.get("tol") is not None else set()
-        shared = {name: value for name, value in self.settings.items() if name not in local}
-        parts = [__version__, self.kind, shared, dict(self.columns), *schema(data)]
-        text = json.dumps(parts, sort_keys=True)
+    def fingerprint(self, data: Data) -> bytes:
+        """Sixteen bytes of ``shared``: nodes with others do not take part in the same fit."""
+        text = json.dumps(self.shared(data), sort_keys=True)
         return hashlib.sha256(text.encode()).digest()[:16]
 
     def read(self, path: Path, header: bool | None = None) -> Data:
@@ -177,7 +177,7 @@ class ModelSettings:
 
     def run_mark(self, data: Data, *others: str) -> str:
         """Tells a run with these settings and data from others, for checkpoints."""
-        parts = [self.fingerprint(data).hex(), digest(data), *others]
+        parts = [self.fingerprint(data).hex(), digest(data).hex(), *others]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:32]
 
 

@@ -1,17 +1,22 @@
 """The program of a node on a network: meet the neighbours, agree, fit, stop together, keep the model.
 
-When somebody comes or goes the fit begins anew with who is there; a node that comes back within the silence that
-others tolerate goes on from its journal as if it had only been slow.
+When somebody comes or goes, or has other data, the fit begins anew with who is there; a node that comes back with the
+same data within the silence that others tolerate goes on from its journal as if it had only been slow.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import logging
+import secrets
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,20 +24,23 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dmfvi.deploy.config import NodeConfig
-from dmfvi.deploy.data import Data
+from dmfvi.deploy.data import Data, digest, n_rows
 from dmfvi.engines.base import Engine, RoundRecord, Run, Task
 from dmfvi.engines.local import LocalEngine
 from dmfvi.engines.net.clock import REAL, Clock
-from dmfvi.engines.net.endpoint import MembershipChanged, NetworkNode
+from dmfvi.engines.net.endpoint import NetworkNode, drive
 from dmfvi.engines.net.engine import NetworkEngine
 from dmfvi.engines.net.faults import FaultyTransport
-from dmfvi.engines.net.membership import Entry, View
+from dmfvi.engines.net.lifecycle import Lifecycle, Outcome
+from dmfvi.engines.net.membership import Share
+from dmfvi.engines.net.signatures import UNSIGNED, CertificateSigner, Signer
 from dmfvi.engines.net.transport import Transport
 from dmfvi.engines.net.zenoh import ZenohTransport
 from dmfvi.network import Network
-from dmfvi.storage import FILE_NAME, save
+from dmfvi.storage import FILE_NAME
 from dmfvi.storage.files import write_text
 from dmfvi.storage.journal import Journal
+from dmfvi.storage.models import save_or_keep
 
 logger = logging.getLogger(__name__)
 
@@ -44,36 +52,72 @@ class Status(NamedTuple):
     """What a node says of itself, for people."""
 
     node: int
-    state: str  # meeting, agreeing on a start, fitting, waiting for others, done
+    state: str  # meeting, agreeing on a start, fitting, waiting for others, done, left, failed
     members: list[int]
     rounds: int
     change: float
     disagreement: float
     sent_bytes: int
     refused: dict[str, int]
+    time: str  # of this status
     converged: bool | None = None  # known when a fit has ended
+    data: list[dict[str, Any]] | None = None  # whose data are in the result
+    missing: list[dict[str, Any]] | None = None  # and whose are not
+    notes: list[str] = []  # noqa: RUF012  resumed from a checkpoint, no checkpoint, models that differ
 
 
 OnStatus = Callable[[Status], None]
 
 
-def run_node(config: NodeConfig, on_status: OnStatus | None = None) -> Path:
-    """Run until this node and all it can reach are done; gives the path of the model."""
+class Ended(NamedTuple):
+    """A node's result: where it is, and what it is of."""
+
+    path: Path
+    converged: bool
+    missing: list[dict[str, Any]]
+
+
+def run_node(config: NodeConfig, on_status: OnStatus | None = None) -> Ended:
+    """Run until this node and all it can reach are done."""
     data = config.model.read(config.data)
-    transport: Transport = ZenohTransport(
-        config.node, config.listen, config.peers, config.identity, config.cluster
-    )
-    if config.faults is not None:
-        transport = FaultyTransport(transport, config.faults)
-    try:
-        program = NodeProgram(config, transport, data, on_status)
+    with only_one(config.out):
+        transport: Transport = ZenohTransport(
+            config.node,
+            config.listen,
+            config.peers,
+            config.identity,
+            config.cluster,
+            config.limits,
+        )
+        if config.faults is not None:
+            transport = FaultyTransport(transport, config.faults)
         try:
-            return program.run()
-        except (KeyboardInterrupt, SystemExit):
-            program.node.leave()
-            raise
-    finally:
-        transport.close()
+            program = NodeProgram(config, transport, data, on_status)
+            try:
+                return program.run()
+            except (KeyboardInterrupt, SystemExit):
+                program.node.leave()
+                program.say("left")
+                raise
+            except BaseException:
+                program.say("failed")
+                raise
+        finally:
+            transport.close()
+
+
+@contextmanager
+def only_one(out: Path) -> Iterator[None]:
+    """Refuse a second node that would write into the same folder."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ValueError(
+                f"another node is running with out = {out}: stop it, or give this one a folder of its own"
+            ) from error
+        yield
 
 
 class NodeProgram:
@@ -93,8 +137,13 @@ class NodeProgram:
         self.clock = clock
         self.said_at = -np.inf
         self.last: RoundRecord | None = None
-        self.converged: bool | None = None
+        self.outcome: Outcome[Any] | None = None
+        self.path: Path | None = None
+        self.resumed: str | None = None
+        self.journal: Journal | None = None
+        self.state = "starting"
         config.model.check(data)
+        share = Share(secrets.randbits(62), 0, self._digest(), n_rows(data))
         self.node = NetworkNode(
             config.node,
             tuple(config.peers),
@@ -104,80 +153,115 @@ class NodeProgram:
             config.timing,
             config.compression,
             clock,
+            share,
+            self._signer(),
+            config.model.shared(data),
         )
-        self._remember_view()
+        self._remember_entry()
 
-    def run(self) -> Path:
+    def run(self) -> Ended:
         """Fit with who is there until nobody comes or goes any more."""
-        wait_for, wait_seconds = self.config.wait_for, self.config.wait_seconds
-        if wait_for is None and self.config.peers:
-            wait_for = 2  # a node that meets nobody must not take its own rows for everybody's
-        path: Path | None = None
-        while True:
-            epoch, members = self.node.epoch, self.node.members
-            try:
-                self._say("meeting")
-                network = self.node.gather(wait_for, wait_seconds, self._watch_meeting)
-                finished = self.node.left_behind_by(epoch, members)
-                if finished and path is not None:
-                    return path  # all that is left to do is to go home too
-                if finished:
-                    raise TimeoutError(
-                        f"nodes {finished} have finished and gone while node {self.config.node} was away, after "
-                        "waiting for [timing] linger seconds: take the posterior from one of them, or run all again"
-                    )
-                path, self.converged = None, None
-                self._write_view()
-                logger.info(
-                    "node %d: fit begins with %s", self.config.node, list(self.node.members)
-                )
-                self._say("agreeing on a start")
-                model = self.fit(network)
-                self.converged = bool(model.converged_)
-                logger.info(
-                    "node %d: fit ends, %s",
-                    self.config.node,
-                    "converged" if self.converged else "NOT converged",
-                )
-                path = save(model, self.config.out / FILE_NAME, self._details())
-                self._say("waiting for others")
-                self.node.finish()
-                self._forget()
-                self._say_who_was_not_there()
-                self._say("done")
-                return path
-            except MembershipChanged as reason:
-                logger.info("node %d: fit begins anew: %s", self.config.node, reason)
-                wait_for = None  # go on with who is there
+        lifecycle = Lifecycle(
+            self.node,
+            self._fit_in_one_step,
+            self._keep,
+            self.config.enough,
+            self.config.wait_seconds,
+            self.say,
+        )
+        self.outcome = drive(lifecycle.steps(), self.node.listen, self._watch_meeting)
+        path = self._save()  # once more: somebody may have been lost while waiting
+        self._forget()
+        self._warn_of_missing()
+        self.say("done")
+        return Ended(path, bool(self.outcome.result.converged_), self.missing)
 
     def fit(self, network: Network) -> Any:
         """One fit in the present epoch, from the journal if it belongs to it."""
-        journal = Journal(
+        self._write_entry()
+        self.journal = Journal(
             self.config.out / "checkpoint",
             self.config.node,
             self.config.model.run_mark(self.data, f"epoch {self.node.epoch}"),
             self.config.checkpoint_every,
         )
+        self.resumed = None
         try:
-            journal.resume()
+            if self.journal.resume():
+                self.resumed = f"resumed from its checkpoint, {self.journal.where}"
+                logger.info("node %d %s", self.config.node, self.resumed)
         except ValueError as reason:  # of other members, another model, or torn: begin anew
             logger.warning("node %d begins anew: %s", self.config.node, reason)
-            journal.clear()
-        here: Engine = NetworkEngine(self.node, journal) if network.n_nodes > 1 else LocalEngine()
+            self.journal.clear()
+        several = network.n_nodes > 1
+        here: Engine = NetworkEngine(self.node, self.journal) if several else LocalEngine()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             return self.config.model.fit(self.data, network, FollowedEngine(here, self._watch))
 
-    def _details(self) -> dict[str, Any]:
-        """What the saved model's file says of the run: whose data are in it, and of which columns."""
-        return self.config.model.details(self.data) | {"members": list(self.node.members)}
+    def _fit_in_one_step(self, network: Network) -> Generator[float, None, Any]:
+        """The fit waits by itself, in the network engine."""
+        yield from ()
+        return self.fit(network)
 
-    def _say_who_was_not_there(self) -> None:
-        absent = sorted(set(self.config.peers) - set(self.node.members))
-        if absent:
+    # -- what the result is of ----------------------------------------------------------
+
+    def _digest(self) -> bytes:
+        """Of data and settings: a node with others is another member."""
+        mark = self.config.model.fingerprint(self.data) + digest(self.data)
+        return hashlib.sha256(mark).digest()
+
+    def _signer(self) -> Signer:
+        identity = self.config.identity
+        if identity is None:
+            return UNSIGNED
+        return CertificateSigner(identity.authority, identity.certificate, identity.key)
+
+    @property
+    def members(self) -> list[dict[str, Any]]:
+        """Whose data are in the result."""
+        assert self.outcome is not None
+        return [
+            {"node": node, "rows": share.rows, "data": share.digest.hex()}
+            for node, share in sorted(self.outcome.members.items())
+        ]
+
+    @property
+    def missing(self) -> list[dict[str, Any]]:
+        """Whose data are not in the result, and since when they could not be reached."""
+        assert self.outcome is not None
+        return [
+            {"node": each.node, "why": each.why, "since": self._stamp(each.since)}
+            for each in self.outcome.missing
+        ]
+
+    def _stamp(self, moment: float | None = None) -> str | None:
+        """A moment of the clock as a time of day."""
+        if moment is None:
+            return None
+        seconds = time.time() - (self.clock() - moment)
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+    def _keep(self, outcome: Outcome[Any]) -> None:
+        self.outcome = outcome
+        done = "converged" if outcome.result.converged_ else "NOT converged"
+        logger.info("node %d: fit ends, %s", self.config.node, done)
+        self._save()
+
+    def _save(self) -> Path:
+        assert self.outcome is not None
+        model = self.outcome.result
+        model.members_, model.missing_ = self.members, self.missing
+        details = self.config.model.details(self.data)
+        details |= {"members": self.members, "missing": self.missing}
+        self.path = save_or_keep(model, self.config.out / FILE_NAME, details)
+        return self.path
+
+    def _warn_of_missing(self) -> None:
+        if self.missing:
+            who = "; ".join(_who(each) for each in self.missing)
             warnings.warn(
-                f"peers {absent} were not there: their data are not in this result "
-                "(wait_for in [node] says how many nodes to wait for)",
+                f"the result lacks the data of {who} (wait_for in [node] says how many nodes to wait for)",
                 UserWarning,
                 stacklevel=3,
             )
@@ -187,17 +271,19 @@ class NodeProgram:
     def _watch(self, record: RoundRecord) -> None:
         self.last = record
         if self.clock() - self.said_at > STATUS_EVERY:
-            self._say("fitting")
+            self.say("fitting")
 
     def _watch_meeting(self) -> None:
         if self.clock() - self.said_at > STATUS_EVERY:
-            self._say("meeting")
+            self.say(self.state)
 
-    def _say(self, state: str) -> None:
+    def say(self, state: str) -> None:
+        """Tell people what this node is doing."""
         record = self.last
-        self.said_at = self.clock()
+        self.said_at, self.state = self.clock(), state
         if self.on_status is None:
             return
+        known = self.outcome is not None and state not in ("meeting", "fitting")
         self.on_status(
             Status(
                 self.config.node,
@@ -208,34 +294,53 @@ class NodeProgram:
                 record.disagreement if record else float("nan"),
                 self.node.counts.sent_bytes,
                 dict(self.node.counts.refused),
-                self.converged,
+                datetime.now(UTC).isoformat(timespec="milliseconds"),
+                bool(self.outcome.result.converged_) if known and self.outcome else None,
+                self.members if known else None,
+                self.missing if known else None,
+                self._notes(),
             )
         )
+
+    def _notes(self) -> list[str]:
+        notes = [] if self.resumed is None else [self.resumed]
+        if self.journal is not None and self.journal.failure is not None:
+            notes.append(self.journal.failure)
+        return notes + [self.node.differences[peer] for peer in sorted(self.node.differences)]
 
     # -- what a node remembers of itself ------------------------------------------------
 
     @property
-    def _view_file(self) -> Path:
-        return self.config.out / "checkpoint" / "view.json"
+    def _entry_file(self) -> Path:
+        return self.config.out / "checkpoint" / "entry.json"
 
-    def _write_view(self) -> None:
-        own = self.node.view.own
-        write_text(self._view_file, json.dumps({"version": own.version, "hears": own.hears}))
-
-    def _remember_view(self) -> None:
-        """Come back as the same member: with the entry that the others still hold."""
+    def _write_entry(self) -> None:
         try:
-            content = json.loads(self._view_file.read_text())
-            hears = tuple(sorted(int(v) for v in content["hears"] if int(v) in self.config.peers))
-            entry = Entry(int(content["version"]), hears)
+            write_text(self._entry_file, json.dumps(self.node.view.remembered()))
+        except OSError as reason:
+            logger.warning("%s cannot be written: %s", self._entry_file, reason)
+
+    def _remember_entry(self) -> None:
+        """Come back as the same member if the data and settings are the same."""
+        try:
+            same = self.node.come_back(json.loads(self._entry_file.read_text()))
         except (OSError, ValueError, KeyError, TypeError):
             return
-        self.node.view = View(self.config.node, {self.config.node: entry})
-        self.node.heard_at = dict.fromkeys(hears, self.node.clock())
+        if not same:
+            logger.warning(
+                "node %d: its data or settings are not those of its checkpoint: it comes as a new member and the fit "
+                "begins anew for all",
+                self.config.node,
+            )
 
     def _forget(self) -> None:
         for path in sorted((self.config.out / "checkpoint").glob("*")):
             path.unlink(missing_ok=True)
+
+
+def _who(missing: dict[str, Any]) -> str:
+    since = f" since {missing['since']}" if missing["since"] else ""
+    return f"node {missing['node']} ({missing['why']}{since})"
 
 
 class FollowedEngine:

@@ -6,6 +6,7 @@ what finished phases gave and where the current one is, so that a node that come
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 from dmfvi.node import NodeState
 from dmfvi.storage.archive import FileKind
 from dmfvi.storage.structured import read_structured, write_structured
+
+logger = logging.getLogger(__name__)
 
 #: written often and read seldom: not compressed
 CHECKPOINT = FileKind(
@@ -45,6 +48,7 @@ class Journal:
     keep: int = 2
     finished: dict[int, Any] = field(default_factory=dict)
     snapshots: list[tuple[int, int, NodeState]] = field(default_factory=list)  # phase, round, state
+    failure: str | None = None  # why there is no checkpoint on disk
 
     @property
     def path(self) -> Path:
@@ -57,6 +61,14 @@ class Journal:
             return False
         self.finished, self.snapshots = load_checkpoint(self.path, self.fingerprint)
         return True
+
+    @property
+    def where(self) -> str:
+        """The newest thing that it remembers."""
+        newest = max(((phase, number) for phase, number, _ in self.snapshots), default=None)
+        if newest is None:
+            return f"phase {len(self.finished)}"
+        return f"phase {newest[0]}, round {newest[1]}"
 
     def due(self, round_number: int) -> bool:
         """Whether this round is one to remember."""
@@ -94,4 +106,19 @@ class Journal:
             torn.unlink(missing_ok=True)
 
     def _write(self) -> None:
-        save_checkpoint(self.path, (self.finished, self.snapshots), self.fingerprint)
+        """A disk that is full or cannot be written to does not end the fit: it continues in memory and says so."""
+        try:
+            save_checkpoint(self.path, (self.finished, self.snapshots), self.fingerprint)
+        except OSError as reason:
+            if self.failure is None:
+                logger.warning("%s", _unwritten(self.path, reason))
+            self.failure = _unwritten(self.path, reason)
+        else:
+            self.failure = None
+
+
+def _unwritten(path: Path, reason: OSError) -> str:
+    return (
+        f"no checkpoint: {path} cannot be written ({reason.strerror or reason}); the fit goes on in memory and could "
+        f"not be resumed. Free space on the disk of {path.parent}, or make it writable"
+    )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -53,6 +54,25 @@ def save(model: Any, path: str | Path, details: Mapping[str, Any] | None = None)
     }
     content = {"estimator": name, "settings": settings, "fitted": model._saved()}
     return write_structured(target, content, MODEL, details=details)
+
+
+def save_or_keep(model: Any, path: Path, details: Mapping[str, Any] | None = None) -> Path:
+    """As ``save``; where the path cannot be written to, the model is kept elsewhere and the error says where."""
+    try:
+        return save(model, path, details)
+    except OSError as reason:
+        try:
+            other = Path(tempfile.mkdtemp(prefix="dmfvi-")) / path.name
+            save(model, other, details)
+        except OSError:
+            raise OSError(
+                f"{path} cannot be written ({reason.strerror or reason}), nor can {tempfile.gettempdir()}: free space on "
+                "the disk or make the folder writable"
+            ) from reason
+        raise OSError(
+            f"{path} cannot be written ({reason.strerror or reason}): free space on the disk or make the folder "
+            f"writable. The model is kept in {other}"
+        ) from reason
 
 
 def load(path: str | Path, kind: type[Any] = BaseEstimator) -> Any:

@@ -2,21 +2,36 @@
 
 Frames of other phases, epochs, models or senders are recognised and refused with a reason that is counted. Nothing
 here depends on the content of a message.
+
+Whatever waits is a generator that yields how many seconds to wait for a frame at most: ``drive`` waits for real, a
+simulation does not.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dmfvi.engines.net.clock import REAL, Clock
 from dmfvi.engines.net.compression import Compressor, References
-from dmfvi.engines.net.frames import INT64, ROUND, VIEW, Frame, Malformed, pack, unpack
-from dmfvi.engines.net.membership import Entry, View, read_entries
+from dmfvi.engines.net.frames import (
+    BYTES,
+    ROUND,
+    SETTINGS,
+    VIEW,
+    Frame,
+    Malformed,
+    pack,
+    unpack,
+)
+from dmfvi.engines.net.membership import NO_SHARE, Entry, Share, View, read_entries
+from dmfvi.engines.net.signatures import UNSIGNED, Signer
 from dmfvi.engines.net.transport import Transport
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
@@ -24,8 +39,8 @@ from dmfvi.node import NO_STOP, Message
 
 logger = logging.getLogger(__name__)
 
-#: a view is sent at least this often, in seconds: it is also the heartbeat
-HEARTBEAT = 0.5
+#: seconds to wait at most before something else may be looked at, and at least: less may not move a clock at all
+LONGEST_WAIT, SHORTEST_WAIT = 0.25, 1e-5
 #: times settle that a fit waits for the link to a neighbour that is a member already
 LINKS_COMING = 5.0
 #: an old phase's last frame is not repeated sooner than this, in seconds
@@ -40,10 +55,23 @@ LARGEST_NUMBER = 1e300
 MOST_LIVES = 20
 #: rounds of a neighbour that are kept until they are needed
 AHEAD = 8
+#: bytes of the settings of a model, and how many of them are named where they differ
+LONGEST_SETTINGS, MOST_DIFFERENCES = 1 << 20, 5
+#: times that the last word is said: it may be lost
+REPEATS = 3
+
+
+Result = TypeVar("Result")
+#: yields seconds to wait for a frame at most
+Steps = Generator[float, None, Result]
 
 
 class MembershipChanged(Exception):
-    """A node has joined or left: what was agreed on so far belongs to another set of nodes."""
+    """A node has joined or left, or has other data: what was agreed on so far belongs to another set of nodes."""
+
+
+class Twin(ValueError):
+    """Somebody else runs under this node's id."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +82,7 @@ class Timing:
     silence: float = 60.0  # until a silent neighbour counts as gone
     settle: float = 1.0  # without a change of membership before a fit begins
     linger: float = 30.0  # for others to finish
+    heartbeat: float = 0.5  # between two views at most
 
 
 @dataclass
@@ -79,6 +108,9 @@ class NetworkNode:
         timing: Timing | None = None,
         compression: str = "none",
         clock: Clock = REAL,
+        share: Share = NO_SHARE,
+        signer: Signer = UNSIGNED,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.node = node
         self.neighbours = tuple(neighbours)
@@ -88,15 +120,18 @@ class NetworkNode:
         self.compressor = Compressor(compression)
         self.references = References()
         self.clock = clock
-        self.view = View.first(node, version)
+        self.view = View.first(node, version, share, signer)
         self.counts = Counts()
         self.lives = 0  # times that others knew a later entry of this node than its own
-        self.of_another_model: set[int] = set()  # neighbours that answer, but with another model
+        self.settings = dict(settings or {})
+        self.differences: dict[int, str] = {}  # neighbours that answer, but with another model
+        self.described_at = -np.inf
         self.heard_at: dict[int, float] = {}
         self.changed_at = clock()
         self.said_at = -np.inf
         self.epoch = -1
-        self.members: tuple[int, ...] = (node,)  # of the epoch
+        self.members: dict[int, Share] = {node: share}  # of the epoch
+        self.gone_since: dict[int, float] = {}  # nodes that were members and cannot be reached now
         self.phase = 0
         self.round = 0
         self.sizes: dict[int, set[int]] = {}  # payload sizes that a phase may have
@@ -111,11 +146,12 @@ class NetworkNode:
         self.counts.sent_bytes += len(data)
         self.transport.send(data)
 
-    def say_view(self) -> None:
-        """Send this node's view of the membership."""
-        self.said_at = self.clock()
-        frame = Frame(VIEW, self.fingerprint, self.node, 0, 0, 0, 0, 0, self.view.pack())
-        self.say(pack(frame, INT64))
+    def say_view(self, nodes: Sequence[int] | None = None) -> None:
+        """Send this node's view of the membership, or those entries of it that are new."""
+        if nodes is None:
+            self.said_at = self.clock()
+        payload = np.frombuffer(self.view.pack(nodes), dtype=np.uint8)
+        self.say(pack(Frame(VIEW, self.fingerprint, self.node, 0, 0, 0, 0, 0, payload), BYTES))
 
     def frame_of(
         self,
@@ -150,17 +186,34 @@ class NetworkNode:
 
     def listen(self, timeout: float) -> bool:
         """Read one frame, or wait; keeps the view and the heartbeat going. Whether something was read."""
-        now = self.clock()
-        if now - self.said_at > HEARTBEAT:
-            self.say_view()
-        got = self.transport.receive(max(0.0, min(timeout, HEARTBEAT)))
+        self.tick()
+        got = self.transport.receive(max(0.0, min(timeout, self.timing.heartbeat)))
         if got is not None:
-            try:
-                self._take(*got)
-            except Malformed as reason:
-                self.refuse(str(reason), got[0])
-        self._watch_silence()
+            self.handle(*got)
+        self.tick()
         return got is not None
+
+    def tick(self) -> None:
+        """What is due by the clock: the heartbeat, and neighbours that have been silent for too long."""
+        now = self.clock()
+        if now - self.said_at >= self.timing.heartbeat:
+            self.say_view()
+        gone = {j for j in self.view.own.hears if now - self.heard_at[j] > self.timing.silence}
+        if gone:
+            logger.warning(
+                "node %d: neighbours %s were silent for %g seconds",
+                self.node,
+                sorted(gone),
+                self.timing.silence,
+            )
+            self._see(self.view.hearing(set(self.view.own.hears) - gone))
+
+    def handle(self, peer: int, data: bytes) -> None:
+        """A frame of a neighbour; one that is not to be used is refused."""
+        try:
+            self._take(peer, data)
+        except Malformed as reason:
+            self.refuse(str(reason), peer)
 
     def refuse(self, reason: str, peer: int) -> None:
         """Count a frame that is not used; the first of its reason is logged."""
@@ -170,16 +223,20 @@ class NetworkNode:
 
     def _take(self, peer: int, data: bytes) -> None:
         frame = unpack(data)
-        if frame.fingerprint != self.fingerprint:
-            self.of_another_model.add(peer)
-            raise Malformed("another model")
         if frame.sender != peer or peer not in self.neighbours:
             raise Malformed("another sender")
+        if frame.fingerprint != self.fingerprint:
+            self._compare(peer, frame)
+            raise Malformed("another model")
         if frame.kind == VIEW:
-            entries = read_entries(frame.payload)
+            entries = read_entries(frame.payload.tobytes())
             self._alive(peer)
-            self._check_twin(entries)
-            self._see(self.view.merged(entries))
+            self._check_twin(entries.get(self.node))
+            view, forged = self.view.merged(entries)
+            self._see(view)
+            self.differences.pop(peer, None)
+            if forged:
+                raise Malformed(f"entry of node {forged[0]} without its signature")
             return
         self._alive(peer)
         if frame.epoch != self.epoch:
@@ -204,17 +261,42 @@ class NetworkNode:
         for number in sorted(box)[:-AHEAD]:
             del box[number]
 
-    def _check_twin(self, entries: dict[int, Entry]) -> None:
-        """Detect a second node with this id: the two would outbid each other's version for ever, and no fit could begin."""
-        mine = entries.get(self.node)
-        if mine is None or mine.version <= self.view.own.version:
+    def _compare(self, peer: int, frame: Frame) -> None:
+        """Find out, and say, in which settings a neighbour's model differs from this one's."""
+        now = self.clock()
+        if now - self.described_at >= self.timing.heartbeat:
+            self.described_at = now
+            text = json.dumps(self.settings).encode()
+            payload = np.frombuffer(text, dtype=np.uint8)
+            frame_out = Frame(SETTINGS, self.fingerprint, self.node, 0, 0, 0, 0, 0, payload)
+            self.say(pack(frame_out, BYTES))
+        if frame.kind == SETTINGS:
+            words = difference(self.settings, read_settings(frame.payload.tobytes()))
+            said = f"node {peer} has another model: {words}"
+        else:
+            said = f"node {peer} has another model: compare [model] and the columns of the data"
+            said = self.differences.get(peer, said)
+        if self.differences.get(peer) != said:
+            self.differences[peer] = said
+            logger.warning("node %d: %s", self.node, said)
+
+    def _check_twin(self, mine: Entry | None) -> None:
+        """Exceed an entry of this node that it has not made: of an earlier run, or of a second node with this id.
+
+        Two nodes with one id would outbid each other's version for ever, and no fit could begin.
+        """
+        own = self.view.own
+        if mine is None or (mine.share.start == own.share.start and mine.version <= own.version):
+            return
+        if mine.version < own.version or not mine.believed(self.node, self.view.signer):
             return
         self.lives += 1
         if self.lives > MOST_LIVES:
-            raise ValueError(
+            raise Twin(
                 f"somebody else runs as node {self.node}: others keep receiving newer entries of it than its own. "
                 "Give every machine an id of its own in [node], and stop the other one"
             )
+        self._see(self.view.exceeding(mine.version))
 
     def _help(self, frame: Frame) -> None:
         """A neighbour is still in a phase that is over here: send it the final message."""
@@ -229,85 +311,91 @@ class NetworkNode:
         self.heard_at[peer] = self.clock()
         self._see(self.view.hearing(set(self.view.own.hears) | {peer}))
 
-    def _watch_silence(self) -> None:
-        now = self.clock()
-        gone = {j for j in self.view.own.hears if now - self.heard_at[j] > self.timing.silence}
-        if gone:
-            logger.warning(
-                "node %d: neighbours %s were silent for %g seconds",
-                self.node,
-                sorted(gone),
-                self.timing.silence,
-            )
-            self._see(self.view.hearing(set(self.view.own.hears) - gone))
-
     def _see(self, view: View) -> None:
         if view is self.view or view.entries == self.view.entries:
             return
         changed = view.epoch != self.view.epoch
-        before, self.view = self.view.component, view
+        old, self.view = self.view, view
         if changed:
             self.changed_at = self.clock()
-        if view.component != before:
+        if view.component != old.component:
             logger.info("node %d: members are now %s", self.node, list(view.component))
-        self.say_view()
+            for node in view.component:
+                self.gone_since.pop(node, None)
+            for node in set(old.component) - set(view.component):
+                self.gone_since[node] = self.clock()
+        self.say_view([n for n, entry in view.entries.items() if old.entries.get(n) != entry])
+
+    def come_back(self, known: Mapping[str, Any]) -> bool:
+        """Take up the entry that the others still hold (``View.remembered``); False where data or settings have changed."""
+        view = self.view.restored(known, self.neighbours)
+        if view is None:
+            return False
+        self.view = view
+        self.heard_at = dict.fromkeys(view.own.hears, self.clock())
+        return True
 
     def rejoin(self) -> None:
-        """Come as a new member: the fit begins anew for all."""
+        """Ask for a new fit: it begins anew for all."""
         self._see(self.view.renewed())
 
     def leave(self) -> None:
         """Inform the neighbours that this node leaves for good."""
-        self.view = self.view.hearing(set())
-        for _ in range(3):
+        self.view = self.view.leaving()
+        for _ in range(REPEATS):
             self.say_view()
             self.clock.sleep(0.05)
 
     # -- epochs -------------------------------------------------------------------------
 
-    def gather(
-        self,
-        wait_for: int | None,
-        timeout: float,
-        watch: Callable[[], None] = lambda: None,
-    ) -> Network:
-        """Wait for enough members, and until the membership has not changed for a while; then begin an epoch."""
+    def gathering(self, wait_for: int, timeout: float, again: bool = False) -> Steps[Network]:
+        """Wait for enough members, and until the membership has not changed for a while; then begin an epoch.
+
+        again : members have been met before: where all others have left since, this node may go on alone.
+        """
         deadline = self.clock() + timeout
         while True:
-            self.listen(0.05)
-            watch()
             unheard = set(self.neighbours) & set(self.view.component) - set(self.view.own.hears)
             # a member that is a neighbour will connect any moment, and its link would restart the fit
-            patience = LINKS_COMING if unheard else 1.0
-            converged = self.clock() - self.changed_at > patience * self.timing.settle
-            enough = wait_for is None or len(self.view.component) >= wait_for
-            if converged and enough:
+            settle = (LINKS_COMING if unheard else 1.0) * self.timing.settle
+            now = self.clock()
+            enough = len(self.view.component) >= wait_for or (again and self._all_others_left)
+            settled = now >= self.changed_at + settle
+            if settled and enough:
                 break
-            if not enough and self.clock() > deadline:
-                others = sorted(self.of_another_model & set(self.neighbours))
-                silent = sorted(set(self.neighbours) - set(self.view.own.hears) - set(others))
-                of_others = (
-                    f"; nodes {others} have another model: compare [model], the columns of the data "
-                    "and what `dmfvi --version` prints"
-                    if others
-                    else ""
-                )
-                raise TimeoutError(
-                    f"node {self.node} waited {timeout:g} seconds for {wait_for} nodes and met "
-                    f"{list(self.view.component)}; never heard: {silent}{of_others}; refused frames: "
-                    f"{dict(self.counts.refused) or 'none'}. Start the others, check addresses, "
-                    "certificates and that all have the same [model] and columns, or lower wait_for"
-                )
+            if not enough and now >= deadline:
+                raise TimeoutError(self._met_too_few(wait_for, timeout))
+            yield self.changed_at + settle - now if enough else deadline - now
         self.begin()
         return self.view.network()
+
+    @property
+    def _all_others_left(self) -> bool:
+        others = [entry for node, entry in self.view.entries.items() if node != self.node]
+        return all(entry.left for entry in others)
+
+    def _met_too_few(self, wait_for: int, timeout: float) -> str:
+        others = sorted(set(self.differences) & set(self.neighbours))
+        silent = sorted(set(self.neighbours) - set(self.view.own.hears) - set(others))
+        of_others = "".join(f"; {self.differences[peer]}" for peer in others)
+        return (
+            f"node {self.node} waited {timeout:g} seconds for {wait_for} nodes and met "
+            f"{list(self.view.component)}; not heard: {silent}{of_others}; refused frames: "
+            f"{dict(self.counts.refused) or 'none'}. Start the others, check addresses, "
+            "certificates and that all have the same [model] and columns, or lower wait_for"
+        )
 
     def begin(self, view: View | None = None, phase: int = 0) -> None:
         """Phases and messages from now on are those of the present members, or of those in ``view``."""
         if view is not None:
             self.view = view
             self.heard_at = dict.fromkeys(view.own.hears, self.clock())
+        if self.view.own.done_in not in (0, self.view.epoch):
+            self._see(
+                self.view.finished(0)
+            )  # whoever begins anew can no longer help to finish what was before
         self.epoch = self.view.epoch
-        self.members = self.view.component
+        self.members = self.view.members
         self.phase = phase
         self.mail.clear()
         self.references.clear()
@@ -316,34 +404,85 @@ class NetworkNode:
         self.sizes.clear()
 
     def check_epoch(self) -> None:
-        """Raise when the members are no longer those of this epoch."""
-        if self.view.epoch != self.epoch:
-            raise MembershipChanged(f"members are now {self.view.component}")
+        """Raise when what has been agreed on so far is no longer of use.
 
-    def finish(self) -> None:
+        Where a member that is still there has finished the epoch, the others can finish it too, whoever has gone since:
+        it hands them the last sums.
+        """
+        if self.view.epoch == self.epoch:
+            return
+        here = self.view.component
+        if self._only_lost() and any(self.view.done([node], self.epoch) for node in here):
+            return
+        raise MembershipChanged(f"members are now {list(here)}")
+
+    def _only_lost(self) -> bool:
+        """Whether all that are here now were members of the epoch, with the data that they had in it."""
+        return self.view.members.items() <= self.members.items()
+
+    def finishing(self) -> Steps[None]:
         """Announce that this node is done, and answer the others until they are; lost nodes may come back."""
-        self.view = self.view.finished(self.epoch)
-        self.say_view()
+        self._see(self.view.finished(self.epoch))
         deadline = self.clock() + self.timing.linger
-        while (self.view.lost or not self.view.all_done) and self.clock() < deadline:
-            self.listen(0.1)
-            if self.all_finished and set(self.view.component) < set(self.members):
-                break  # a node that is silent now has ended
-            self.check_epoch()
-        for _ in range(3):  # for nodes that have not received yet that all are done
+        while not self._all_are_done and self.clock() < deadline:
+            yield deadline - self.clock()
+            if not self._only_lost() and not self.finished_and_gone(self.epoch, self.members):
+                raise MembershipChanged(f"members are now {list(self.view.component)}")
+        for _ in range(REPEATS):  # for nodes that have not received yet that all are done
             self.say_view()
-            self.listen(0.05)
+            yield 0.1 * self.timing.heartbeat
 
     @property
-    def all_finished(self) -> bool:
-        """Whether every member of this epoch has announced that it is done, also those that have gone since."""
-        return all(self.view.entries[node].done_in == self.epoch for node in self.members)
+    def _all_are_done(self) -> bool:
+        """Whether every member is, and nobody who has been lost could still take part."""
+        if not self.view.done(self.members, self.epoch):
+            return False
+        return set(self.view.lost) <= set(self.members)
 
-    def left_behind_by(self, epoch: int, members: tuple[int, ...]) -> list[int]:
-        """Members of an earlier epoch that finished it and are gone: their result includes this node's data."""
+    def finished_and_gone(self, epoch: int, members: dict[int, Share]) -> list[int]:
+        """Members of an epoch that finished it and are gone: their result includes this node's data."""
         here = self.view.component
-        gone = [node for node in members if node not in here]
-        return [node for node in gone if self.view.entries[node].done_in == epoch]
+        return [n for n in members if n not in here and self.view.done([n], epoch)]
+
+
+def drive(
+    steps: Steps[Result], listen: Callable[[float], object], watch: Callable[[], None] | None = None
+) -> Result:
+    """Take steps to their end, waiting for frames in between; ``watch`` is called at least four times a second."""
+    while True:
+        try:
+            seconds = next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        listen(max(SHORTEST_WAIT, min(seconds, LONGEST_WAIT)))
+        if watch is not None:
+            watch()
+
+
+def read_settings(payload: bytes) -> dict[str, str]:
+    """A neighbour's settings by name; raises ``Malformed`` for anything else."""
+    try:
+        content = json.loads(payload) if len(payload) <= LONGEST_SETTINGS else None
+    except (ValueError, RecursionError):
+        raise Malformed("settings") from None
+    if not isinstance(content, dict) or not all(isinstance(v, str) for v in content.values()):
+        raise Malformed("settings")
+    return content
+
+
+def difference(here: Mapping[str, str], there: Mapping[str, str]) -> str:
+    """Which settings differ, in words."""
+    names = [n for n in sorted({*here, *there}) if here.get(n) != there.get(n)]
+    words = [
+        f"{n} is {_short(here.get(n, 'not set'))} here and {_short(there.get(n, 'not set'))} there"
+        for n in names[:MOST_DIFFERENCES]
+    ]
+    return "; ".join(words) or "their libraries differ"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _check_payload(frame: Frame) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from dmfvi.consensus.base import LocalView, LostTrack
 from dmfvi.engines.base import Run, Task, check_links, record_round
 from dmfvi.engines.net.compression import SHARE, SHRINKING
-from dmfvi.engines.net.endpoint import HELP_AGAIN, MembershipChanged, NetworkNode
+from dmfvi.engines.net.endpoint import HELP_AGAIN, MembershipChanged, NetworkNode, Steps, drive
 from dmfvi.network import Network
 from dmfvi.node import (
     NO_STOP,
@@ -61,17 +61,26 @@ class NetworkEngine:
         self.journal = journal
 
     def owned(self, network: Network) -> Sequence[int]:
-        """This node's index in its component."""
-        return [self.node.view.component.index(self.node.node)]
+        """This node's index among the members."""
+        return [self._ids.index(self.node.node)]
+
+    @property
+    def _ids(self) -> tuple[int, ...]:
+        """The members' ids by their index in the network."""
+        return tuple(sorted(self.node.members))
 
     def run(self, task: Task) -> Run:
         """All rounds of one phase; an observer that returns True ends it at all nodes, a diameter of rounds later."""
+        return drive(self.rounds(task), self.node.listen)
+
+    def rounds(self, task: Task) -> Steps[Run]:
+        """The steps of ``run``, which waits between them."""
         job, network, observer = task.job, task.network, task.observer
         check_links(self, job.rule)
         node = self.node
         node.check_epoch()
         (index,) = self.owned(network)
-        ids = node.view.component
+        ids = self._ids
         phase = node.phase
         if self.journal is not None and phase in self.journal.finished:
             belief, final, known = self.journal.finished[phase]
@@ -92,7 +101,9 @@ class NetworkEngine:
             node.round = max(node.round, message.round)
             if job.rule.fixed_size:
                 node.sizes[phase] = _sizes(job, state)
-            inbox, told = self._exchange(state, data, {ids[j]: j for j in view.neighbours})
+            inbox, told = yield from self._exchange(
+                state, data, {ids[j]: j for j in view.neighbours}
+            )
             asked = asked or told
             try:
                 state, report = step_node(job, state, inbox)
@@ -115,16 +126,16 @@ class NetworkEngine:
                 self.journal.note(phase, number, state)
         if not run.history:  # resumed at its last round
             run.history.append(record_round(job, number, [state], [None], 0))
-        return self._end(job, run, number, state, asked)
+        return (yield from self._end(job, run, number, state, asked))
 
-    def _end(self, job: Job, run: Run, number: int, state: NodeState, asked: bool) -> Run:
+    def _end(self, job: Job, run: Run, number: int, state: NodeState, asked: bool) -> Steps[Run]:
         """After the last round: catch up if need be, send the final message, and note it in the journal."""
         node, phase = self.node, self.node.phase
         swept_all = job.fixed_sweeps is not None and state.sweeps >= job.fixed_sweeps
         ended = state.converged or swept_all or asked or job.gave_up(state)
         if state.done and not ended:
-            ids = node.view.component
-            state = self._caught_up(job, state, [ids[j] for j in state.view.neighbours])
+            peers = [self._ids[j] for j in state.view.neighbours]
+            state = yield from self._caught_up(job, state, peers)
             run.beliefs = [state.belief]
             run.history[-1] = replace(run.history[-1], objective=state.objective)
         run.converged = state.done and (swept_all or (state.converged and not asked))
@@ -164,7 +175,7 @@ class NetworkEngine:
             return known._replace(shard=shard), number
         return start_node(job, view, shard, belief), 0
 
-    def _caught_up(self, job: Job, state: NodeState, peers: list[int]) -> NodeState:
+    def _caught_up(self, job: Job, state: NodeState, peers: list[int]) -> Steps[NodeState]:
         """A node that was away while the others agreed takes over what they agreed on."""
         like = job.rule.estimate(state.rule)
         deadline = self.node.clock() + min(self.node.timing.silence, CATCHING_UP)
@@ -179,13 +190,13 @@ class NetworkEngine:
                     if agreed is not None:
                         return _absorbed(job, state, agreed)
             self.node.say(self.node.frame_of(message_of(job, state))[0])  # ask for it
-            self.node.listen(HELP_AGAIN)
+            yield HELP_AGAIN
             self.node.check_epoch()
         return state
 
     def _exchange(
         self, state: NodeState, data: bytes, indices: dict[int, int]
-    ) -> tuple[dict[int, Message], bool]:
+    ) -> Steps[tuple[dict[int, Message], bool]]:
         """Send the message of a round and wait for the neighbours', not for ever: ``_inbox``."""
         node = self.node
         node.say(data)
@@ -200,7 +211,7 @@ class NetworkEngine:
             if now >= repeat_at:
                 node.say(data)  # it may have been lost
                 repeat_at = inf
-            node.listen(min(repeat_at, give_up_at) - now)
+            yield min(repeat_at, give_up_at) - now
             node.check_epoch()
         if missing:
             node.counts.waited += 1

@@ -2,23 +2,42 @@
 
 offset size
  0      4  magic "DMFV"
- 4      1  version (1)
- 5      1  kind: 0 a round's message, 1 a view of the membership
- 6      1  code of the payload: 0 float64, 1 float32, 2 int64, 3 and 4 differences in 8 and 16 bits, 5 sparse differences
+ 4      1  version (2)
+ 5      1  kind: 0 a round's message, 1 a view of the membership, 2 the settings of a model
+ 6      1  code of the payload: 0 float64, 1 float32, 2 bytes, 3 and 4 differences in 8 and 16 bits, 5 sparse differences
  7      1  flags: 1 the sender's last message of this phase, 2 stop_at was asked for by an observer; 0 to 3
  8     16  fingerprint of model and settings (first half of a SHA-256)
 24      4  sender, unsigned
-28      8  membership epoch, unsigned; 0 in a view
-36      4  phase of the run, unsigned; 0 in a view
-40      8  round, signed but not negative, as are the next two; all three 0 in a view
+28      8  membership epoch, unsigned; 0 in kinds 1 and 2
+36      4  phase of the run, unsigned; 0 in kinds 1 and 2
+40      8  round, signed but not negative, as are the next two; all three 0 in kinds 1 and 2
 48      8  converged_rounds: for how many consecutive rounds the sender, and every node it has (transitively) received from, has converged
 56      8  stop_at: the round in which all stop, 2^63 - 1 while none is named
 64      4  payload length in bytes, unsigned, at most 2^31 - 1
 68      4  CRC-32 of the 68 bytes before it and of the payload
 72      .  payload
 
-A round's message has a payload of finite numbers in any code but 2. A view has code 2: per entry the node, its version,
-its news counter, the epoch in which it has finished (0: none), the number of neighbours it receives from and their ids.
+A round's message has a payload of finite numbers in any code but 2. A view has code 2, one entry after the other, each
+signed by its own node:
+
+ 0      4  node, unsigned, as is all that follows
+ 4      8  version
+12      8  news counter
+20      8  epoch in which it has finished, 0: none
+28      8  random number of the program's start
+36      8  attempt: how often the node has asked for a new fit
+44      8  rows of its data
+52     32  SHA-256 of its data and settings
+84      1  1 if it has left for good, else 0
+85      2  n: neighbours it receives frames from
+87     4n  their ids, ascending
+        2  s: bytes of the signature, 0 without certificates
+        2  c: bytes of the certificate
+        s  signature of all bytes of the entry before s, by the key of the certificate
+        c  certificate, DER, followed by those of authorities in between
+
+The settings of a model are sent to a neighbour whose fingerprint is another one, so that both can name the difference:
+code 2, a JSON object of texts in UTF-8.
 
 A payload of differences (codes 3, 4 and 5) refers to an earlier message of the same sender and phase whose payload was
 whole, and has its size:
@@ -42,15 +61,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-MAGIC, VERSION = b"DMFV", 1
-ROUND, VIEW = 0, 1
+MAGIC, VERSION = b"DMFV", 2
+ROUND, VIEW, SETTINGS = 0, 1, 2
 #: flags
 FINAL, ASKED = 1, 2
 HEADER = struct.Struct("<4sBBBB16sIQIqqqI")
 CHECKSUM = struct.Struct("<I")
 OVERHEAD = HEADER.size + CHECKSUM.size
-DTYPES: tuple[Any, ...] = (np.dtype("<f8"), np.dtype("<f4"), np.dtype("<i8"))
-FLOAT64, FLOAT32, INT64, DIFFERENCE8, DIFFERENCE16, SPARSE = range(6)
+DTYPES: tuple[Any, ...] = (np.dtype("<f8"), np.dtype("<f4"), np.dtype("u1"))
+FLOAT64, FLOAT32, BYTES, DIFFERENCE8, DIFFERENCE16, SPARSE = range(6)
 #: integers of a block of differences, and numbers in a block
 INTEGERS: dict[int, Any] = {DIFFERENCE8: np.dtype("<i1"), DIFFERENCE16: np.dtype("<i2")}
 BLOCK = 32
@@ -142,7 +161,7 @@ def unpack(data: bytes) -> Frame:
         raise Malformed("magic")
     if version != VERSION:
         raise Malformed("version")
-    if kind not in (ROUND, VIEW) or dtype > SPARSE or flags > FINAL + ASKED:
+    if kind > SETTINGS or dtype > SPARSE or flags > FINAL + ASKED:
         raise Malformed("kind")
     itemsize = 1 if dtype in DIFFERENCES else DTYPES[dtype].itemsize
     if length > LARGEST_PAYLOAD or length != len(data) - OVERHEAD or length % itemsize:
@@ -151,7 +170,7 @@ def unpack(data: bytes) -> Frame:
     body = memoryview(data)[OVERHEAD:]
     if checksum != zlib.crc32(body, zlib.crc32(data[: HEADER.size])):
         raise Malformed("checksum")
-    if (kind == VIEW) != (dtype == INT64):
+    if (kind != ROUND) != (dtype == BYTES):
         raise Malformed("dtype")
     difference = None
     if dtype in DIFFERENCES:

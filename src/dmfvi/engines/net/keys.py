@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -60,20 +61,38 @@ def issue(
     hosts: Sequence[str],
     out: str | Path | None = None,
     valid: dt.timedelta = dt.timedelta(days=NODE_DAYS),
+    replace: bool = False,
 ) -> tuple[Path, Path]:
     """Certificate and key of a node, ``node-3.pem`` and ``node-3.key``; ``hosts`` are its names and addresses."""
     x509, hashes, ec, serialization = _cryptography()
     folder = Path(authority)
     if not (folder / CA_KEY).exists():
         raise FileNotFoundError(f"{folder / CA_KEY} does not exist: run dmfvi keys init first")
-    if node < 0:
-        raise ValueError(f"a node's id must be a whole number of at least 0, received {node}")
-    if not hosts or not all(host.strip() and host.isascii() for host in hosts):
-        raise ValueError("a node's certificate needs at least one host name or address")
+    if not 0 <= node < 2**32:
+        raise ValueError(
+            f"a node's id must be a whole number from 0 to {2**32 - 1}, received {node}"
+        )
+    wrong = [host for host in hosts if not is_host(host)]
+    if wrong or not hosts:
+        raise ValueError(
+            f"a node's certificate needs host names or addresses, received {wrong or 'none'}"
+        )
+    target = Path(out) if out is not None else folder
+    known = target / f"{common_name(node)}.pem"
+    if known.exists() and not replace:
+        raise ValueError(
+            f"{known} exists: a second certificate for node {node} would let two machines run as one; give another "
+            f"--node, or --replace if the first one is no longer used"
+        )
     ca_key: Any = serialization.load_pem_private_key((folder / CA_KEY).read_bytes(), None)
     ca = x509.load_pem_x509_certificate((folder / CA_CERTIFICATE).read_bytes())
     key = ec.generate_private_key(ec.SECP256R1())
     now = dt.datetime.now(dt.UTC)
+    if now + valid > ca.not_valid_after_utc:
+        raise ValueError(
+            f"the certificate would be valid until {now + valid:%Y-%m-%d}, its authority only until "
+            f"{ca.not_valid_after_utc:%Y-%m-%d}: ask for fewer --days"
+        )
     both = [x509.ExtendedKeyUsageOID.SERVER_AUTH, x509.ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
         x509.CertificateBuilder()
@@ -93,7 +112,6 @@ def issue(
         )
         .sign(ca_key, hashes.SHA256())
     )
-    target = Path(out) if out is not None else folder
     _write(target, f"{common_name(node)}.key", f"{common_name(node)}.pem", key, certificate)
     if target != folder:  # a node needs the authority's certificate too
         with replacing(target / CA_CERTIFICATE) as file:
@@ -131,6 +149,21 @@ def check_identity(node: int, authority: Path, certificate: Path) -> None:
             f"{certificate} is valid from {shown.not_valid_before_utc:%Y-%m-%d} to "
             f"{shown.not_valid_after_utc:%Y-%m-%d %H:%M} UTC, not now: dmfvi keys issue makes a new one"
         )
+
+
+#: a label of a host name: letters, digits and hyphens, the last two not at its ends
+LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+
+
+def is_host(text: str) -> bool:
+    """Whether it can be the name or the address of a machine."""
+    try:
+        ipaddress.ip_address(text.removeprefix("[").removesuffix("]"))
+        return True
+    except ValueError:
+        labels = text.removesuffix(".").split(".")
+        numeric = labels[-1].isdigit()  # an address that is none
+        return len(text) <= 253 and not numeric and all(LABEL.fullmatch(part) for part in labels)
 
 
 def common_name(node: int) -> str:

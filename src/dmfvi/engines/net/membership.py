@@ -1,29 +1,51 @@
 """Membership: a link-state view that neighbours flood, and the network it implies.
 
-Every node owns one entry: a version that only grows, and the neighbours it receives frames from. A link works while both ends
-list each other; a node's component is what it can reach over working links. All nodes of a component hold the same
-entries, so they agree on the network, the number of nodes and an epoch without a coordinator. A partition is two
-components, each with an epoch of its own; when it heals they are one again.
+Every node owns one signed entry: a version that only grows, the neighbours it receives frames from, and what it takes
+part with, which is a digest of its data and settings. A link works while both ends list each other; a node's component
+is what it can reach over working links, so that a member is out only when none of its neighbours receives from it any
+more. All nodes of a component hold the same entries, so they agree on the network, on the data and on an epoch without
+a coordinator. A partition is two components, each with an epoch of its own; when it heals they are one again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import struct
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from dmfvi.engines.net.frames import Malformed
+from dmfvi.engines.net.signatures import UNSIGNED, Signer
 from dmfvi.network import Network
 
 #: bounds of what a view may claim
-MOST_NODES, MOST_NEIGHBOURS = 4096, 1024
-#: ids fit a frame's header, versions leave space to exceed them
-LARGEST_ID, LARGEST_VERSION, LARGEST_EPOCH = 2**32, 2**53, 2**63
-#: numbers of an entry before its neighbours
-FIELDS = 5
+MOST_NODES, MOST_NEIGHBOURS, LARGEST_ID = 4096, 1024, 2**32 - 1
+#: bytes of a certificate (with those of authorities in between) and of a signature
+LONGEST_CERTIFICATE, LONGEST_SIGNATURE = 16_384, 512
+#: versions leave space to exceed them
+LARGEST_VERSION, LARGEST_EPOCH = 2**53, 2**63
+#: bytes of a digest of data and settings
+DIGEST_SIZE = 32
+#: node, version, news, epoch it has finished, start, attempt, rows, digest, flags, number of neighbours
+FIELDS = struct.Struct(f"<IQQQQQQ{DIGEST_SIZE}sBH")
+LENGTHS = struct.Struct("<HH")
+LEFT = 1
+
+
+class Share(NamedTuple):
+    """What a node takes part with: equal shares are the same data, settings and start of a program."""
+
+    start: (
+        int  # random number of the program's start; one that goes on from its checkpoint keeps it
+    )
+    attempt: int  # grows when the node asks for a new fit
+    digest: bytes  # of data and settings
+    rows: int
+
+
+NO_SHARE = Share(0, 0, bytes(DIGEST_SIZE), 0)
 
 
 @dataclass(frozen=True)
@@ -34,10 +56,39 @@ class Entry:
     hears: tuple[int, ...]
     news: int = 0  # grows with what is no change of membership
     done_in: int = 0  # epoch in which it has finished
+    share: Share = NO_SHARE
+    left: bool = False  # it has left for good, and says so itself
+    signature: bytes = field(default=b"", compare=False)
+    certificate: bytes = field(default=b"", compare=False)
 
     def newer_than(self, other: Entry | None) -> bool:
         """Whether it has a later version, or the same version and a later news counter."""
         return other is None or (self.version, self.news) > (other.version, other.news)
+
+    def content(self, node: int) -> bytes:
+        """What is signed: everything but the signature and the certificate."""
+        head = FIELDS.pack(
+            node,
+            self.version,
+            self.news,
+            self.done_in,
+            self.share.start,
+            self.share.attempt,
+            self.share.rows,
+            self.share.digest,
+            LEFT * self.left,
+            len(self.hears),
+        )
+        return head + struct.pack(f"<{len(self.hears)}I", *self.hears)
+
+    def signed(self, node: int, signer: Signer) -> Entry:
+        """With the signature of its owner."""
+        signature = signer.sign(self.content(node))
+        return replace(self, signature=signature, certificate=signer.certificate)
+
+    def believed(self, node: int, signer: Signer) -> bool:
+        """Whether the node itself has signed it."""
+        return signer.believes(node, self.content(node), self.signature, self.certificate)
 
 
 @dataclass(frozen=True)
@@ -46,11 +97,14 @@ class View:
 
     node: int
     entries: dict[int, Entry] = field(default_factory=dict)
+    signer: Signer = field(default=UNSIGNED, compare=False)
 
     @classmethod
-    def first(cls, node: int, version: int) -> View:
+    def first(
+        cls, node: int, version: int, share: Share = NO_SHARE, signer: Signer = UNSIGNED
+    ) -> View:
         """The view of a node that has received nothing yet."""
-        return cls(node, {node: Entry(version, ())})
+        return cls(node, {node: Entry(version, (), share=share).signed(node, signer)}, signer)
 
     @property
     def own(self) -> Entry:
@@ -65,35 +119,62 @@ class View:
         return self._with(replace(self.own, version=self.own.version + 1, hears=hears))
 
     def renewed(self) -> View:
-        """This node's entry with a later version, which begins another epoch."""
-        return self._with(replace(self.own, version=self.own.version + 1))
+        """This node asks for a new fit, which begins another epoch."""
+        share = self.own.share._replace(attempt=self.own.share.attempt + 1)
+        return self._with(replace(self.own, version=self.own.version + 1, share=share))
 
     def finished(self, epoch: int) -> View:
         """This node is done in that epoch."""
         return self._with(replace(self.own, news=self.own.news + 1, done_in=epoch))
 
-    def merged(self, others: dict[int, Entry]) -> View:
-        """With a neighbour's entries; of each node the newest one is kept."""
-        entries = dict(self.entries)
+    def leaving(self) -> View:
+        """This node leaves for good."""
+        return self._with(replace(self.own, version=self.own.version + 1, hears=(), left=True))
+
+    def merged(self, others: dict[int, Entry]) -> tuple[View, list[int]]:
+        """With a neighbour's entries, of each node the newest one, and nodes whose new entries they had not signed."""
+        entries, forged = dict(self.entries), []
         for node, entry in others.items():
-            if node == self.node:
+            if node == self.node or not entry.newer_than(entries.get(node)):
                 continue
-            if entry.newer_than(entries.get(node)) and (
-                node in entries or len(entries) < MOST_NODES
-            ):
+            if node not in entries and len(entries) >= MOST_NODES:
+                continue
+            if entry.believed(node, self.signer):
                 entries[node] = entry
-        mine = others.get(self.node)
-        if mine is not None and mine.version > self.own.version:
-            # an earlier run of this node had a newer version: exceed it
-            entries[self.node] = replace(self.own, version=mine.version + 1)
-        return View(self.node, entries)
+            else:
+                forged.append(node)
+        if entries == self.entries:
+            return self, forged
+        return View(self.node, entries, self.signer), forged
+
+    def exceeding(self, version: int) -> View:
+        """With a later version of the own entry than one that others know."""
+        return self._with(replace(self.own, version=version + 1))
 
     def _with(self, own: Entry) -> View:
-        return View(self.node, {**self.entries, self.node: own})
+        signed = own.signed(self.node, self.signer)
+        return View(self.node, {**self.entries, self.node: signed}, self.signer)
+
+    # -- over a restart -----------------------------------------------------------------
+
+    def remembered(self) -> dict[str, Any]:
+        """What a program must know to come back as the same member, for JSON."""
+        own = self.own
+        facts = {"version": own.version, "hears": list(own.hears)}
+        return facts | own.share._asdict() | {"digest": own.share.digest.hex()}
+
+    def restored(self, known: Mapping[str, Any], neighbours: Collection[int]) -> View | None:
+        """The view of a node that comes back as the same member; None where it has other data or settings now."""
+        share = self.own.share
+        hears = tuple(sorted(int(v) for v in known["hears"] if int(v) in neighbours))
+        if known["digest"] != share.digest.hex():
+            return None
+        same = share._replace(start=int(known["start"]), attempt=int(known["attempt"]))
+        return self._with(replace(self.own, version=int(known["version"]), hears=hears, share=same))
 
     # -- what it implies ----------------------------------------------------------------
 
-    @property
+    @cached_property
     def component(self) -> tuple[int, ...]:
         """Nodes that can be reached over links that work both ways, ascending."""
         reached, todo = {self.node}, [self.node]
@@ -105,6 +186,11 @@ class View:
                     reached.add(there)
                     todo.append(there)
         return tuple(sorted(reached))
+
+    @property
+    def members(self) -> dict[int, Share]:
+        """The nodes of the component and what each takes part with."""
+        return {node: self.entries[node].share for node in self.component}
 
     def network(self) -> Network:
         """The component as a network; node k of it is the k-th id."""
@@ -118,56 +204,73 @@ class View:
         ]
         return Network.from_edges(edges) if edges else Network.complete(1)
 
-    @property
+    @cached_property
     def epoch(self) -> int:
-        """The same number at all nodes of a component, another one after any change."""
+        """The same number at all nodes of a component, another one after any change of links, members or data."""
         digest = hashlib.sha256()
         for node in self.component:
             entry = self.entries[node]
-            digest.update(f"{node} {entry.version} {entry.hears};".encode())
+            digest.update(f"{node} {entry.version} {entry.hears} {tuple(entry.share)};".encode())
         return int.from_bytes(digest.digest()[:8], "little") >> 1
 
-    @property
-    def all_done(self) -> bool:
-        """Whether every node of the component has finished in this epoch."""
-        epoch = self.epoch
-        return all(self.entries[node].done_in == epoch for node in self.component)
+    def done(self, nodes: Iterable[int], epoch: int) -> bool:
+        """Whether all these nodes have announced that they are done in that epoch."""
+        return all(self.entries[node].done_in == epoch for node in nodes)
 
     @property
     def lost(self) -> tuple[int, ...]:
         """Nodes that were members, have not left, and cannot be reached."""
         here = self.component
-        return tuple(sorted(n for n, e in self.entries.items() if n not in here and e.hears))
+        return tuple(sorted(n for n, e in self.entries.items() if n not in here and not e.left))
 
-    # -- as numbers ---------------------------------------------------------------------
+    # -- as bytes -----------------------------------------------------------------------
 
-    def pack(self) -> NDArray[np.int64]:
-        """[node, version, news, done_in, number of neighbours, neighbours...] of every entry."""
-        numbers: list[int] = []
-        for node, entry in sorted(self.entries.items()):
-            numbers += [node, entry.version, entry.news, entry.done_in, len(entry.hears)]
-            numbers += entry.hears
-        return np.array(numbers, dtype=np.int64)
+    def pack(self, nodes: Iterable[int] | None = None) -> bytes:
+        """The entries of these nodes, or of all."""
+        chosen = sorted(self.entries) if nodes is None else sorted(nodes)
+        return b"".join(_packed(node, self.entries[node]) for node in chosen)
 
 
-def read_entries(payload: NDArray[Any]) -> dict[int, Entry]:
+def _packed(node: int, entry: Entry) -> bytes:
+    lengths = LENGTHS.pack(len(entry.signature), len(entry.certificate))
+    return entry.content(node) + lengths + entry.signature + entry.certificate
+
+
+def read_entries(payload: bytes) -> dict[int, Entry]:
     """Inverse of ``View.pack``; raises ``Malformed`` for anything else."""
-    numbers = [int(v) for v in payload]
     entries: dict[int, Entry] = {}
     at = 0
-    while at < len(numbers):
-        if len(numbers) - at < FIELDS:
+    while at < len(payload):
+        try:
+            node, entry, at = _read(payload, at)
+        except struct.error:
+            raise Malformed("view") from None
+        if node in entries or len(entries) >= MOST_NODES:
             raise Malformed("view")
-        node, version, news, done_in, count = numbers[at : at + FIELDS]
-        at += FIELDS
-        hears = tuple(numbers[at : at + count]) if 0 <= count <= MOST_NEIGHBOURS else ()
-        proper = len(hears) == count and min(node, version, news, done_in, *hears) >= 0
-        proper = proper and max(node, *hears, 0) < LARGEST_ID and done_in < LARGEST_EPOCH
-        proper = proper and max(version, news) < LARGEST_VERSION
-        if not proper or node in entries or node in hears:
-            raise Malformed("view")
-        entries[node] = Entry(version, tuple(sorted(set(hears))), news, done_in)
-        at += count
-    if len(entries) > MOST_NODES:
-        raise Malformed("view")
+        entries[node] = entry
     return entries
+
+
+def _read(payload: bytes, at: int) -> tuple[int, Entry, int]:
+    """One entry from a place in a view, and where the next one begins."""
+    node, version, news, done_in, start, attempt, rows, digest, flags, count = FIELDS.unpack_from(
+        payload, at
+    )
+    at += FIELDS.size
+    if count > MOST_NEIGHBOURS or flags > LEFT:
+        raise Malformed("view")
+    hears = struct.unpack_from(f"<{count}I", payload, at)
+    at += 4 * count
+    n_signature, n_certificate = LENGTHS.unpack_from(payload, at)
+    at += LENGTHS.size
+    after = at + n_signature + n_certificate
+    proper = n_signature <= LONGEST_SIGNATURE and n_certificate <= LONGEST_CERTIFICATE
+    proper = proper and after <= len(payload) and max(done_in, start) < LARGEST_EPOCH
+    proper = proper and max(version, news, attempt, rows) < LARGEST_VERSION
+    if not proper or node in hears or list(hears) != sorted(set(hears)):
+        raise Malformed("view")
+    signature = bytes(payload[at : at + n_signature])
+    certificate = bytes(payload[at + n_signature : after])
+    share = Share(start, attempt, digest, rows)
+    entry = Entry(version, hears, news, done_in, share, bool(flags), signature, certificate)
+    return node, entry, after

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import queue
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dmfvi.engines.net.keys import common_name
+from dmfvi.engines.net.limits import Inbox, Limits
 
 #: microseconds that a frame may wait for a busy link before it is dropped: a frozen neighbour must not hold a node up
 PATIENT_DROP = {"wait_before_drop": 100_000, "max_wait_before_drop_fragments": 500_000}
-#: frames that wait to be read; more are dropped, so that memory stays flat
-QUEUE = 256
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,7 @@ class ZenohTransport:
         peers: Mapping[int, str],
         identity: Identity | None,
         cluster: str = "dmfvi",
+        limits: Limits | None = None,
     ) -> None:
         zenoh = _zenoh()
         if identity is None:
@@ -55,10 +54,10 @@ class ZenohTransport:
                 check_loopback(address)
         else:
             identity.check()
-        self.inbox: queue.Queue[tuple[int, bytes]] = queue.Queue(QUEUE)
-        self.dropped = 0
+        self.inbox = Inbox(peers, limits or Limits())
         prefix = f"dmfvi/{cluster}/from"
-        config = zenoh.Config.from_json5(json.dumps(_config(node, listen, peers, identity, prefix)))
+        settings = _config(listen, peers, identity, prefix, self.inbox.limits)
+        config = zenoh.Config.from_json5(json.dumps(settings))
         try:
             self.session = zenoh.open(config)
         except Exception as error:  # its own class, with the position in its source
@@ -80,20 +79,16 @@ class ZenohTransport:
         self.publisher.put(data)
 
     def receive(self, timeout: float) -> tuple[int, bytes] | None:
-        try:
-            return self.inbox.get(timeout=timeout) if timeout > 0 else self.inbox.get_nowait()
-        except queue.Empty:
-            return None
+        return self.inbox.get(timeout)
 
     def close(self) -> None:
         self.session.close()
 
     def _reader(self, peer: int) -> Callable[[Any], None]:
         def read(sample: Any) -> None:
-            try:
-                self.inbox.put_nowait((peer, bytes(sample.payload.to_bytes())))
-            except queue.Full:
-                self.dropped += 1
+            payload = sample.payload
+            if self.inbox.admits(peer, len(payload)):  # before it is copied
+                self.inbox.put(peer, bytes(payload.to_bytes()))
 
         return read
 
@@ -114,7 +109,11 @@ def check_loopback(address: str) -> None:
 
 
 def _config(
-    node: int, listen: str, peers: Mapping[int, str], identity: Identity | None, prefix: str
+    listen: str,
+    peers: Mapping[int, str],
+    identity: Identity | None,
+    prefix: str,
+    limits: Limits,
 ) -> dict[str, Any]:
     scheme = "tcp" if identity is None else "tls"
     config: dict[str, Any] = {
@@ -133,7 +132,11 @@ def _config(
         "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": False}},
         "transport": {
             "shared_memory": {"enabled": False},
-            "link": {"tx": {"queue": {"congestion_control": {"drop": PATIENT_DROP}}}},
+            "link": {
+                "tx": {"queue": {"congestion_control": {"drop": PATIENT_DROP}}},
+                # a longer message is refused while its fragments arrive; Zenoh's own head needs some space too
+                "rx": {"max_message_size": limits.frame_bytes + 4096},
+            },
         },
     }
     if identity is not None:
