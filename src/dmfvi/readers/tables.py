@@ -46,24 +46,30 @@ def read_table(path: str | Path, header: bool | None = None) -> Table:
             f"{file} holds an array of shape {table.data.shape}: "
             "a table needs samples in rows and features in columns"
         )
+    check_finite(table, file)
     return table
 
 
-def check_cells(table: Table, file: Path, allow_empty: bool = False) -> None:
-    """Refuse infinities and columns without any value, by name."""
-
-    def name(column: int) -> str:
-        return repr(table.columns[column]) if table.columns else str(column + 1)
-
+def check_finite(table: Table, file: Path) -> None:
+    """Refuse infinities, by name."""
     infinite = np.argwhere(np.isinf(table.data))
     if len(infinite):
         row, column = infinite[0]
         raise ValueError(
-            f"{file}, sample {row + 1}, column {name(column)} is infinite: leave unknown cells empty"
+            f"{file}, sample {row + 1}, column {_name(table, column)} is infinite: leave unknown cells empty"
         )
+
+
+def _name(table: Table, column: int) -> str:
+    return repr(table.columns[column]) if table.columns else str(column + 1)
+
+
+def check_cells(table: Table, file: Path, allow_empty: bool = False) -> None:
+    """Refuse infinities and columns without any value, by name."""
+    check_finite(table, file)
     unseen = np.flatnonzero(~np.isfinite(table.data).any(0))
     if len(unseen) and not allow_empty:
-        shown = ", ".join(name(column) for column in unseen[:5])
+        shown = ", ".join(_name(table, column) for column in unseen[:5])
         raise ValueError(f"{file}: no value in column {shown}: drop it")
 
 

@@ -72,7 +72,7 @@ class Inbox:
         """The next frame, of the neighbours in turn, or None after ``timeout`` seconds."""
         with self.clock.lock:
             self.clock.wait(self.arrived, lambda: any(self.queues.values()), max(timeout, 0.0))
-            for _ in self.turns:
+            for _ in range(len(self.turns)):
                 peer = self.turns[0]
                 self.turns.rotate(-1)
                 if self.queues[peer]:
