@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 RUN_STAMP := $(VENV)/.installed-run
 BENCH_STAMP := $(VENV)/.installed-bench
 
-.PHONY: install demo test test-slow lint format bench bench-ratings clean
+.PHONY: install demo test test-slow soak explore lint format bench bench-ratings clean
 
 install: $(STAMP)
 
@@ -46,6 +46,15 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	@$(BIN)/python -m pytest -n 2 -m slow
+
+# twenty processes that come, go, are killed, frozen and cut off, for ten minutes: MINUTES=60 for an hour
+MINUTES ?= 10
+soak: $(STAMP)
+	@$(BIN)/python tests/soak.py --minutes $(MINUTES)
+
+# a million simulated schedules of the protocol
+explore: $(STAMP)
+	@$(BIN)/python tests/simulation.py --schedules 1000000 --jobs 2
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

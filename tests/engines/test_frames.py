@@ -40,7 +40,9 @@ from frame_mutations import mutated
 
 PAYLOAD = np.random.default_rng(0).standard_normal(40)
 FRAME = Frame(ROUND, b"f" * 16, 3, 2**62, 4, 17, 2, 2**62, PAYLOAD)
-SEEN = Entry(7, (1, 2), 3, 4, Share(5, 6, b"d" * 32, 8), True, b"signature", b"certificate")
+SEEN = Entry(
+    7, (1, 2), 3, 4, Share(5, 6, b"d" * 32, 8), True, (1, 2, 5), b"signature", b"certificate"
+)
 SIGHT = Frame(
     VIEW, b"f" * 16, 3, 0, 0, 0, 0, 0, np.frombuffer(View(3, {3: SEEN}).pack(), dtype=np.uint8)
 )
@@ -322,7 +324,7 @@ def test_the_documented_entry_is_the_real_one() -> None:
         (SPARSELY, SPARSE, 16 + 8 * 3 + 4 + 3 * (4 + 4)),
         (FRAME, FLOAT64, 8 * 40),
         (FRAME, FLOAT32, 4 * 40),
-        (SIGHT, BYTES, 87 + 4 * 2 + 2 + 2 + len(b"signaturecertificate")),
+        (SIGHT, BYTES, 89 + 4 * (2 + 3) + 2 + 2 + len(b"signaturecertificate")),
     ],
 )
 def test_payloads_have_the_documented_size(frame: Frame, code: int, size: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import time
@@ -15,6 +14,7 @@ import pytest
 from dmfvi import BayesianPCA, Network
 from dmfvi.datasets import make_low_rank, mask_at_random
 from dmfvi.engines.net.keys import init_authority, issue
+from machines import Machines
 from processes import Processes, running
 
 N = 3
@@ -23,56 +23,11 @@ DATA = mask_at_random(make_low_rank(60, 6, 2, noise=0.5, seed=3).data, 0.3, seed
 SHARDS = np.split(DATA, [15, 40])
 
 
-def ip(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run iproute2's ip."""
-    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=check)
-
-
-class Machines:
-    """Namespaces with one address each on a common bridge."""
-
-    def __init__(self) -> None:
-        # names of interfaces are short; two runs at once must not meet
-        self.mark = f"dm{os.getpid() % 100_000}"
-        self.subnet = f"10.{77 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
-
-    def name(self, node: int) -> str:
-        return f"{self.mark}-{node}"
-
-    def address(self, node: int) -> str:
-        return f"{self.subnet}.{10 + node}"
-
-    def up(self) -> None:
-        ip("link", "add", f"{self.mark}b", "type", "bridge")
-        ip("link", "set", f"{self.mark}b", "up")
-        for node in range(N):
-            space, outer = self.name(node), f"{self.mark}v{node}"
-            ip("netns", "add", space)
-            ip("link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
-            ip("link", "set", outer, "master", f"{self.mark}b", "up")
-            ip("-n", space, "addr", "add", f"{self.address(node)}/24", "dev", "eth0")
-            ip("-n", space, "link", "set", "eth0", "up")
-            ip("-n", space, "link", "set", "lo", "up")
-
-    def cut(self, node: int) -> None:
-        """Take the node's cable out."""
-        ip("link", "set", f"{self.mark}v{node}", "down")
-
-    def heal(self, node: int) -> None:
-        ip("link", "set", f"{self.mark}v{node}", "up")
-
-    def down(self) -> None:
-        for node in range(N):
-            ip("netns", "del", self.name(node), check=False)
-            ip("link", "del", f"{self.mark}v{node}", check=False)
-        ip("link", "del", f"{self.mark}b", check=False)
-
-
 @pytest.fixture
 def machines() -> Iterator[Machines]:
     if shutil.which("ip") is None:
         pytest.skip("no iproute2 (the ip command): apt-get install iproute2")
-    made = Machines()
+    made = Machines(N)
     try:
         try:
             made.up()

@@ -120,7 +120,7 @@ class NetworkNode:
         self.compressor = Compressor(compression)
         self.references = References()
         self.clock = clock
-        self.view = View.first(node, version, share, signer)
+        self.view = View.first(node, version, share, signer, neighbours)
         self.counts = Counts()
         self.lives = 0  # times that others knew a later entry of this node than its own
         self.settings = dict(settings or {})

@@ -30,7 +30,9 @@ signed by its own node:
 52     32  SHA-256 of its data and settings
 84      1  1 if it has left for good, else 0
 85      2  n: neighbours it receives frames from
-87     4n  their ids, ascending
+87      2  m: neighbours it has been told of
+89     4n  ids of the first, ascending
+       4m  ids of the second, ascending
         2  s: bytes of the signature, 0 without certificates
         2  c: bytes of the certificate
         s  signature of all bytes of the entry before s, by the key of the certificate

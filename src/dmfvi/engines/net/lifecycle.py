@@ -94,9 +94,8 @@ class Lifecycle(Generic[Result]):
     def _named(self, outcome: Outcome[Result]) -> Outcome[Result]:
         """With those who were met, or should have been, and whose data are not in the result."""
         view = self.node.view
-        absent = (set(view.entries) | set(self.node.neighbours)) - set(outcome.members)
         missing = []
-        for node in sorted(absent):
+        for node in sorted(view.known - set(outcome.members)):
             entry = view.entries.get(node)
             why = "never met" if entry is None else "left" if entry.left else "silent"
             missing.append(Missing(node, why, self.node.gone_since.get(node)))

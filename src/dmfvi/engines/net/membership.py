@@ -28,8 +28,8 @@ LONGEST_CERTIFICATE, LONGEST_SIGNATURE = 16_384, 512
 LARGEST_VERSION, LARGEST_EPOCH = 2**53, 2**63
 #: bytes of a digest of data and settings
 DIGEST_SIZE = 32
-#: node, version, news, epoch it has finished, start, attempt, rows, digest, flags, number of neighbours
-FIELDS = struct.Struct(f"<IQQQQQQ{DIGEST_SIZE}sBH")
+#: node, version, news, epoch it has finished, start, attempt, rows, digest, flags, numbers of neighbours
+FIELDS = struct.Struct(f"<IQQQQQQ{DIGEST_SIZE}sBHH")
 LENGTHS = struct.Struct("<HH")
 LEFT = 1
 
@@ -58,6 +58,7 @@ class Entry:
     done_in: int = 0  # epoch in which it has finished
     share: Share = NO_SHARE
     left: bool = False  # it has left for good, and says so itself
+    peers: tuple[int, ...] = ()  # all neighbours that it has been told of, met or not
     signature: bytes = field(default=b"", compare=False)
     certificate: bytes = field(default=b"", compare=False)
 
@@ -78,8 +79,10 @@ class Entry:
             self.share.digest,
             LEFT * self.left,
             len(self.hears),
+            len(self.peers),
         )
-        return head + struct.pack(f"<{len(self.hears)}I", *self.hears)
+        ids = (*self.hears, *self.peers)
+        return head + struct.pack(f"<{len(ids)}I", *ids)
 
     def signed(self, node: int, signer: Signer) -> Entry:
         """With the signature of its owner."""
@@ -101,10 +104,16 @@ class View:
 
     @classmethod
     def first(
-        cls, node: int, version: int, share: Share = NO_SHARE, signer: Signer = UNSIGNED
+        cls,
+        node: int,
+        version: int,
+        share: Share = NO_SHARE,
+        signer: Signer = UNSIGNED,
+        peers: Iterable[int] = (),
     ) -> View:
         """The view of a node that has received nothing yet."""
-        return cls(node, {node: Entry(version, (), share=share).signed(node, signer)}, signer)
+        own = Entry(version, (), share=share, peers=tuple(sorted(peers)))
+        return cls(node, {node: own.signed(node, signer)}, signer)
 
     @property
     def own(self) -> Entry:
@@ -218,6 +227,11 @@ class View:
         return all(self.entries[node].done_in == epoch for node in nodes)
 
     @property
+    def known(self) -> set[int]:
+        """All nodes that somebody has met or has been told of."""
+        return set(self.entries).union(*(entry.peers for entry in self.entries.values()))
+
+    @property
     def lost(self) -> tuple[int, ...]:
         """Nodes that were members, have not left, and cannot be reached."""
         here = self.component
@@ -253,24 +267,25 @@ def read_entries(payload: bytes) -> dict[int, Entry]:
 
 def _read(payload: bytes, at: int) -> tuple[int, Entry, int]:
     """One entry from a place in a view, and where the next one begins."""
-    node, version, news, done_in, start, attempt, rows, digest, flags, count = FIELDS.unpack_from(
-        payload, at
-    )
+    fields = FIELDS.unpack_from(payload, at)
+    node, version, news, done_in, start, attempt, rows, digest, flags, n_hears, n_peers = fields
     at += FIELDS.size
-    if count > MOST_NEIGHBOURS or flags > LEFT:
+    if max(n_hears, n_peers) > MOST_NEIGHBOURS or flags > LEFT:
         raise Malformed("view")
-    hears = struct.unpack_from(f"<{count}I", payload, at)
-    at += 4 * count
+    ids = struct.unpack_from(f"<{n_hears + n_peers}I", payload, at)
+    hears, peers = ids[:n_hears], ids[n_hears:]
+    at += 4 * len(ids)
     n_signature, n_certificate = LENGTHS.unpack_from(payload, at)
     at += LENGTHS.size
     after = at + n_signature + n_certificate
     proper = n_signature <= LONGEST_SIGNATURE and n_certificate <= LONGEST_CERTIFICATE
     proper = proper and after <= len(payload) and max(done_in, start) < LARGEST_EPOCH
     proper = proper and max(version, news, attempt, rows) < LARGEST_VERSION
-    if not proper or node in hears or list(hears) != sorted(set(hears)):
+    proper = proper and all(list(each) == sorted(set(each)) for each in (hears, peers))
+    if not proper or node in hears:
         raise Malformed("view")
     signature = bytes(payload[at : at + n_signature])
     certificate = bytes(payload[at + n_signature : after])
     share = Share(start, attempt, digest, rows)
-    entry = Entry(version, hears, news, done_in, share, bool(flags), signature, certificate)
+    entry = Entry(version, hears, news, done_in, share, bool(flags), peers, signature, certificate)
     return node, entry, after
