@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from dmfvi.consensus import ExactSum
-from dmfvi.engines.base import Run
+from dmfvi.engines.base import Run, Task
 from dmfvi.engines.net.clock import Clock
 from dmfvi.engines.net.endpoint import NetworkNode, Timing
 from dmfvi.engines.net.engine import NetworkEngine
@@ -277,11 +277,11 @@ class Simulation:
             journal.resume()
             engine = NetworkEngine(endpoint, journal)
             rule = ExactSum("flood", resend=True)
-            rule.check_network(network)
             job = Job(MODEL, rule, fixed_sweeps=SWEEPS)  # type: ignore[arg-type]
             if network.n_nodes == 1:
                 return pooled((value,))
-            run: Run = yield from engine.rounds(job, network, [value], [0.0], 100_000)
+            task = Task(job, network, [value], [0.0], 100_000)
+            run: Run = yield from engine.rounds(task)
             return float(run.beliefs[0])
 
         lifecycle = Lifecycle(endpoint, fit, lambda outcome: None, self.wait_for, 15.0)
