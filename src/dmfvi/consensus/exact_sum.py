@@ -71,6 +71,7 @@ class SumState(NamedTuple):
     lossy: bool = False  # a message was missed: send again until it is known to have arrived
     finished: bool = False
     window: tuple[int, int] | None = None  # all-reduce: agreed first and last digit
+    encoded: Digits | None = None  # all-reduce: the own vector, for both of its rounds
     round: int = 0
 
 
@@ -227,6 +228,7 @@ def _begun(state: SumState, target: FloatArray) -> SumState:
     """The next sum, with what neighbours that are ahead have sent of it."""
     state = state._replace(
         own=target,
+        encoded=encode(target) if state.transport == "all-reduce" else None,
         vectors={state.view.node: target},
         partials={},
         has={},
@@ -401,7 +403,7 @@ GRID_LOW, GRID_SIZE = -36, 70
 
 def _digits_or_window(state: SumState) -> FloatArray:
     """First which digits are used at all, then the digits: doubles add whole numbers below 2^53 exactly."""
-    exact = encode(state.own)
+    exact = encode(state.own) if state.encoded is None else state.encoded
     if state.window is None:
         used = np.zeros(GRID_SIZE)
         used[exact.low - GRID_LOW] = used[exact.low + len(exact.digits) - 1 - GRID_LOW] = 1.0

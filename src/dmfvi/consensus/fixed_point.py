@@ -23,6 +23,8 @@ BASE = np.int64(1) << BITS
 LARGE_DIGIT = 30
 #: bits of a double's mantissa
 MANTISSA = 53
+#: digits up to this place have weights, and one over them, that are doubles
+FARTHEST_DIGIT = 31
 
 
 @stored_as("digits")
@@ -39,13 +41,31 @@ class Digits(NamedTuple):
 
 
 def encode(vector: FloatArray) -> Digits:
-    """The digits of a vector of finite doubles."""
+    """The digits of a vector of finite doubles.
+
+    From the highest digit down: what a digit stands for is subtracted, which is exact, until nothing is left.
+    """
+    largest = float(np.abs(vector).max(initial=0.0))
+    if largest == 0.0:
+        return Digits(0, np.zeros((1, len(vector)), dtype=np.int64))
+    place = (int(np.frexp(largest)[1]) - 1) // BITS
+    rows, rest = [], vector
+    while place >= -FARTHEST_DIGIT and place <= FARTHEST_DIGIT:
+        digit = np.trunc(rest * 2.0 ** (-BITS * place))
+        rows.append(digit.astype(np.int64))
+        rest = rest - digit * 2.0 ** (BITS * place)
+        if not rest.any():
+            return Digits(place, np.stack(rows[::-1]))
+        place -= 1
+    return _encode_extreme(vector)
+
+
+def _encode_extreme(vector: FloatArray) -> Digits:
+    """The same for numbers near the ends of what a double can be, by their mantissas."""
     fraction, exponent = np.frexp(vector)
     whole = np.ldexp(fraction, MANTISSA).astype(np.int64)
     lowest = exponent.astype(np.int64) - MANTISSA  # bit of each mantissa's last place
     used = whole != 0
-    if not used.any():
-        return Digits(0, np.zeros((1, len(vector)), dtype=np.int64))
     top = int((exponent[used].max() - 1) // BITS)
     low = int(lowest[used].min() // BITS)
     digits = np.zeros((top - low + 1, len(vector)), dtype=np.int64)
@@ -107,6 +127,10 @@ def decode(value: Digits) -> FloatArray:
     scale = 2 * BITS if exact.low + len(exact.digits) > LARGE_DIGIT else 0
     result = np.zeros(value.size)
     for k, digit in enumerate(exact.digits):  # the smallest first
-        result += np.ldexp(digit.astype(np.float64), BITS * (exact.low + k) - scale)
+        power = BITS * (exact.low + k) - scale
+        if abs(power) <= BITS * FARTHEST_DIGIT:
+            result += digit * 2.0**power
+        else:
+            result += np.ldexp(digit.astype(np.float64), power)
     with np.errstate(over="ignore"):  # a sum beyond all doubles is infinite
         return np.asarray(np.ldexp(result, scale))
