@@ -6,6 +6,9 @@ import errno
 import json
 import re
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,7 @@ from dmfvi.engines.net.zenoh import Identity, ZenohTransport
 from estimator_cases import CASES, as_data
 from helpers import low_rank_shards
 from processes import Processes, free_ports, running
-from sessions import HUNG
+from sessions import HUNG, kill_session
 
 RING = Network.ring(5)
 SHARDS = low_rank_shards([14, 20, 17, 23, 16], n_features=6, n_components=2, missing=0.15)
@@ -449,3 +452,26 @@ def test_status_is_json_with_a_time(tmp_path: Path) -> None:
     assert status["converged"] is True
     assert [each["rows"] for each in status["data"]] == [14, 20]
     assert status["missing"] == []
+
+
+def test_launched_nodes_end_with_their_parent(tmp_path: Path) -> None:
+    """Whatever ends it: here SIGKILL, while the nodes wait for one that never comes."""
+    cluster = Processes(tmp_path, Network.chain(2), SHARDS[:2], None, node="")
+    for file in cluster.files:
+        file.write_text(file.read_text().replace("wait_for = 2", "wait_for = 3"))
+    command = [sys.executable, "-m", "dmfvi", "launch", str(tmp_path / "cluster.toml")]
+    parent = subprocess.Popen(
+        [*command, "--insecure"], stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        deadline = time.monotonic() + HUNG
+        while any(cluster.status(node).get("members") != [0, 1] for node in range(2)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        parent.kill()
+        parent.wait()
+        while any(cluster.status(node)["state"] != "left" for node in range(2)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        kill_session(parent.pid)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import tomllib
+from contextlib import suppress
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +29,8 @@ from dmfvi.storage.files import write_text
 console = Console()
 keys_app = typer.Typer(no_args_is_help=True, help="A small certificate authority for a cluster.")
 STATUS_FILE = "status.json"
+#: loaded once for all nodes of a machine
+SHARED_MODULES = ("dmfvi.deploy.program", "zenoh", "cryptography.x509")
 NOT_CONVERGED = "NOT converged: raise max_iter in [model]"
 PARTIAL = "the result is PARTIAL"
 
@@ -144,6 +148,9 @@ def launch(
 
     The file lists the nodes' own files: nodes = ["node0.toml", "node1.toml"].
     """
+    # nodes of one machine share its cores, and what is loaded before they are forked
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from dmfvi.cli.children import start_command
     from dmfvi.deploy.config import read_config
 
     files = _node_files(cluster)
@@ -152,18 +159,17 @@ def launch(
     for each in settings.values():
         (each.out / STATUS_FILE).unlink(missing_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="dmfvi-launch-"))
+    for module in SHARED_MODULES:
+        with suppress(ImportError):  # a node says what is missing
+            import_module(module)
     running = {
-        file: subprocess.Popen(
-            [sys.executable, "-m", "dmfvi", "node", "--config", str(file), *flags],
-            stderr=(folder / f"{place}.err").open("wb"),
-            stdout=subprocess.DEVNULL,
-        )
+        file: start_command(["node", "--config", str(file), *flags], folder / f"{place}.err")
         for place, file in enumerate(files)
     }
     deadline = time.monotonic() + timeout
     try:
         with Live(console=console, refresh_per_second=4) as live:
-            while any(p.poll() is None for p in running.values()):
+            while any(p.is_alive() for p in running.values()):
                 live.update(_table(settings, running))
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"not done after {timeout:g} seconds: all nodes are stopped")
@@ -171,18 +177,19 @@ def launch(
             live.update(_table(settings, running))
     finally:
         for process in running.values():
-            if process.poll() is None:
+            if process.is_alive():
                 process.kill()
+            process.join()
         words = [_last_words(folder / f"{place}.err") for place in range(len(files))]
         shutil.rmtree(folder, ignore_errors=True)
     failed = [
         f"{file}: {said}"
         for (file, process), said in zip(running.items(), words, strict=True)
-        if process.returncode not in (0, ExitCode.PARTIAL, ExitCode.NOT_CONVERGED)
+        if process.exitcode not in (0, ExitCode.PARTIAL, ExitCode.NOT_CONVERGED)
     ]
     if failed:
         raise ValueError("nodes failed\n" + "\n".join(failed))
-    worst = max(process.returncode for process in running.values())
+    worst = max(process.exitcode or 0 for process in running.values())
     if worst:
         print(NOT_CONVERGED if worst == ExitCode.NOT_CONVERGED else PARTIAL, file=sys.stderr)
         raise typer.Exit(worst)
@@ -212,7 +219,7 @@ def _table(settings: dict[Path, Any], running: dict[Path, Any]) -> RichTable:
         table.add_column(name, justify="right")
     for file, config in settings.items():
         status = _status(config.out / STATUS_FILE)
-        code = running[file].poll()
+        code = running[file].exitcode
         state = status.get("state", "starting") if not code else f"ended with {code}"
         table.add_row(
             str(config.node),
