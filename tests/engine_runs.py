@@ -168,7 +168,7 @@ def as_rank(folder: Path) -> None:
 
 
 def as_node(folder: Path, node: int, ports: list[int]) -> None:
-    from dmfvi.engines.net.endpoint import NetworkNode, Timing
+    from dmfvi.engines.net.endpoint import NetworkNode, Timing, drive
     from dmfvi.engines.net.engine import NetworkEngine
     from dmfvi.engines.net.zenoh import ZenohTransport
     from dmfvi.storage.journal import Journal
@@ -189,7 +189,7 @@ def as_node(folder: Path, node: int, ports: list[int]) -> None:
         if kept is not None and resume:
             assert kept.resume()
         yield NetworkEngine(endpoint, kept)
-        endpoint.finish()
+        drive(endpoint.finishing(), endpoint.listen)
 
     try:
         save(folder, node, fit_all(opened, [node], folder))

@@ -346,10 +346,10 @@ def test_the_input_is_not_overwritten(
     assert path.read_text() == before
 
 
-def test_an_unfinished_fit_ends_with_status_two(
+def test_an_unfinished_fit_ends_with_status_four(
     table: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert fit_small(table[0], tmp_path / "model", monkeypatch, "--max-iter", "3") == 2
+    assert fit_small(table[0], tmp_path / "model", monkeypatch, "--max-iter", "3") == 4
     assert not dmfvi.load(tmp_path / "model").converged_
 
 

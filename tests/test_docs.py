@@ -126,7 +126,8 @@ def test_settings_of_a_node_exist(page: Path) -> None:
         content.pop("tls", None)  # there are no certificates here
         content.setdefault("node", {"id": 0, "listen": "127.0.0.1:7447", "data": "rows.csv"})
         content["node"]["listen"] = "127.0.0.1:7447"
-        content["peers"] = dict.fromkeys(content.get("peers", {}), "127.0.0.1:7448")
+        peers = content.get("peers", {})
+        content["peers"] = {peer: f"127.0.0.1:{7448 + at}" for at, peer in enumerate(peers)}
         config_of(content, page, insecure=True)
 
 

@@ -123,7 +123,7 @@ def test_the_shell_checkpoints_and_resumes(parts: Path) -> None:
     keep = ["--checkpoint", "kept", "--every", "4", "--resume"]
     stopped = run(parts, 2, *fit, *keep, "--max-iter", "5", "--out", "stopped")
     assert "NOT converged" in stopped.stdout
-    assert stopped.returncode == 2
+    assert stopped.returncode == 4
     assert "no checkpoint in kept: the fit begins anew" in stopped.stderr
     again = run(parts, 2, *fit, *keep, "--max-iter", "5", "--out", "stopped")
     assert "NOT converged" in again.stdout, again.stderr
