@@ -279,6 +279,9 @@ class Simulation:
             rule = ExactSum("flood", resend=True)
             job = Job(MODEL, rule, fixed_sweeps=SWEEPS)  # type: ignore[arg-type]
             if network.n_nodes == 1:
+                others = [e for n, e in endpoint.view.entries.items() if n != node]
+                if self.wait_for > 1 and not all(entry.left for entry in others):
+                    raise Violation(f"node {node} goes on alone")
                 return pooled((value,))
             task = Task(job, network, [value], [0.0], 100_000)
             run: Run = yield from engine.rounds(task)
@@ -384,10 +387,6 @@ class Simulation:
                 raise Violation(f"two nodes name {sorted(outcome.members)} and hold other bits")
             if outcome.members[process.node].digest != process.endpoint.view.own.share.digest:
                 raise Violation(f"{name(process)} names other data than its own")
-            others = {n: e for n, e in process.endpoint.view.entries.items() if n != process.node}
-            alone = len(named) == 1 and self.wait_for > 1
-            if alone and not all(entry.left for entry in others.values()):
-                raise Violation(f"{name(process)} ends alone")
             unnamed = set(process.endpoint.view.entries) - set(outcome.members)
             if not unnamed <= {each.node for each in outcome.missing}:
                 raise Violation(f"{name(process)} does not say that {sorted(unnamed)} are missing")
