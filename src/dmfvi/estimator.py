@@ -19,6 +19,7 @@ from dmfvi.inference.model import Model
 from dmfvi.inference.session import Inference, InferenceObserver, Session, warn_unless_converged
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
+from dmfvi.uncertainty import Context, UncertaintyMixin
 from dmfvi.validation import (
     check_one_shard_per_node,
     check_positive,
@@ -84,7 +85,7 @@ class Fitted:
 
 
 @dataclass(eq=False, repr=False)
-class NetworkEstimator(Fitted, BaseEstimator):
+class NetworkEstimator(UncertaintyMixin, Fitted, BaseEstimator):
     """Runs a model on one node or many and keeps every node's posterior.
 
     Estimators are dataclasses whose fields are their parameters, so that no constructor is written by hand.
@@ -138,6 +139,11 @@ class NetworkEstimator(Fitted, BaseEstimator):
         seen = copy.copy(self)
         seen._show(node)
         return seen
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what belongs to the process."""
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_context"}
 
     def summary(self) -> str:
         """How the fit went, in a few lines of text."""
@@ -193,10 +199,6 @@ class NetworkEstimator(Fitted, BaseEstimator):
     def _make_model(self) -> Model:
         """The model, from the parameters and from what a file keeps."""
         raise NotImplementedError(f"{type(self).__name__} has no model of its own")
-
-    def _in_data_units(self, posterior: Any) -> Any:
-        """A node's posterior in the data's units."""
-        return posterior
 
     def _open(self) -> Session:
         """The session of one fit."""
@@ -273,6 +275,7 @@ class NetworkEstimator(Fitted, BaseEstimator):
     ) -> Self:
         """Run the session and keep its result; warns when it did not converge."""
         self._model = model
+        self._context = Context(session, model, shards)
         fixed = {"tol": self.tol, "max_iter": int(self.max_iter), "verbose": self.verbose}
         made = session.fit(
             model,

@@ -11,13 +11,14 @@ statistics that is a plain sum over all data; the consensus rule supplies that s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dmfvi.families.base import MATRIX, Family
+from dmfvi.inference.sensitivity import family_tilts
 from dmfvi.linalg import FloatArray, relative_norm
 
 #: q(global variables) of a conjugate model: one family; named blocks are a ``Product``, a family too
@@ -138,6 +139,22 @@ class Model(ABC):
         """Whether a belief made from extrapolated statistics is a proper one."""
         return True
 
+    # -- what linear response needs to know ---------------------------------------------------
+
+    def for_response(self) -> Model:
+        """The model whose sweeps are plain updates: one that also changes coordinates leaves that out."""
+        return self
+
+    def belief_from(self, total: FloatArray, own: FloatArray, belief: Any) -> Any:
+        """The belief that a total near the fitted one implies."""
+        return self.absorb(total, own, belief).belief
+
+    def tilts(self, belief: Any, values: Callable[[Any], FloatArray]) -> FloatArray:
+        """Gradients of quantities of a belief in the expectations that go with the entries of the total, (r, n)."""
+        raise NotImplementedError(
+            f"{type(self).__name__} does not say how its beliefs depend on the total: use method='mean-field'"
+        )
+
 
 class ConjugateModel(Model):
     """A model whose global variable is conjugate given the rest: posterior = prior + sum of statistics."""
@@ -229,6 +246,12 @@ class ConjugateModel(Model):
 
     def implied_total(self, belief: Any) -> FloatArray | None:
         return np.append(belief.pack() - self._prior.pack(), 0.0)
+
+    def belief_from(self, total: FloatArray, own: FloatArray, belief: Any) -> Any:
+        return self.from_statistics(total[:-1])
+
+    def tilts(self, belief: Any, values: Callable[[Any], FloatArray]) -> FloatArray:
+        return family_tilts(belief, values)
 
 
 class Average(Model):

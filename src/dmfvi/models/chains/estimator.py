@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,10 @@ class GaussianHMM(GaussianComponents, HiddenMarkovEstimator):
         Inverse of the posterior mean of each state's precision.
     {shared attributes}
     """
+
+    _uncertain = MappingProxyType(
+        {"transitions": "transmat_", "means": "means_", "covariances": "covariances_"}
+    )
 
     def _shards(self, nodes: list[Joined], session: Session) -> tuple[list[Sequences], float]:
         self._validated(nodes[0][0], reset=True)
@@ -162,6 +167,8 @@ class CategoricalHMM(HiddenMarkovEstimator):
         Number of symbols.
     {shared attributes}
     """
+
+    _uncertain = MappingProxyType({"transitions": "transmat_", "emissions": "emissionprob_"})
 
     _kept = ("n_features_",)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -69,6 +70,10 @@ class BayesianGaussianMixture(ClusterEstimator, GaussianComponents):
     The posterior is a ``Product`` of ``weights`` (Dirichlet) and ``components`` (NormalWishart; NormalGamma by feature for
     "diag").
     """
+
+    _uncertain = MappingProxyType(
+        {"weights": "weights_", "means": "means_", "covariances": "covariances_"}
+    )
 
     n_components: int = 1
     _: KW_ONLY

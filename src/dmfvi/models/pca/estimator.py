@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial
 from numbers import Real
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -23,6 +24,11 @@ from dmfvi.models.pca.stream import share_of, widen
 from dmfvi.validation import check_choice, check_instance
 
 MOMENTS = "moments-admm"
+
+
+#: the prior where none is given, in agreed units. Those units are centred, so that a precision of the mean that was
+#: learned would learn that the mean is zero, which it is by construction, and make its variance too small
+VAGUE = PcaPrior(mean=1e-3)
 
 
 @dataclass(eq=False, repr=False)
@@ -47,7 +53,8 @@ class BayesianPCA(FactorEstimator):
     fit_mean : bool
         Whether the mean is part of the model; otherwise it is zero.
     prior : PcaPrior or None
-        Prior in the units of the data; None is a vague prior.
+        Prior in the units of the data; None is a vague prior in agreed units (centred, one scale), with a fixed precision
+        of 1e-3 for the mean.
     init : {"spectral", "random"}
         Start: loadings from the agreed covariance of all nodes, or random ones, the same at all nodes.
     {shared parameters}
@@ -79,6 +86,15 @@ class BayesianPCA(FactorEstimator):
     >>> pca.converged_
     True
     """
+
+    _uncertain = MappingProxyType(
+        {
+            "location": "mean_",
+            "noise": "noise_variance_",
+            "noise_precision": "noise_precision_",
+            "covariance": lambda fitted: fitted.get_covariance(),
+        }
+    )
 
     _kept = ("_log_volume",)
 
@@ -175,7 +191,7 @@ class BayesianPCA(FactorEstimator):
             self.covariance_type,
             self.noise,
             # a vague prior is vague in the data's own units; one that is given is in given units
-            PcaPrior() if prior is None else prior.rescaled(units.scale, units.shift),
+            VAGUE if prior is None else prior.rescaled(units.scale, units.shift),
             init=self.init,
             data_units=units,
         )

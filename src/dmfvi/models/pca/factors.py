@@ -82,6 +82,12 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
         """Mean log-density of the rows."""
         return float(self.score_samples(X).mean())
 
+    def get_covariance(self) -> FloatArray:
+        """The covariance of the data that the model implies: W W' + noise variance."""
+        check_is_fitted(self)
+        noise = self.noise_variance_ * np.eye(self.components_.shape[1])
+        return np.asarray(self.components_.T @ self.components_ + noise)
+
     # -- for subclasses -----------------------------------------------------------------------
 
     def _factor_shards(self, X: Any, session: Session) -> list[FloatArray]:

@@ -10,7 +10,7 @@ statistics leave the node in the shared ones, so that expansion needs no message
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -25,6 +25,7 @@ from dmfvi.inference.expansion import (
     rotating_change,
 )
 from dmfvi.inference.model import Coroutine, Model, Update
+from dmfvi.inference.sensitivity import SMALL_STEP, family_tilts, gradient
 from dmfvi.linalg import (
     FloatArray,
     inverse,
@@ -261,6 +262,33 @@ class BayesianPcaModel(Model):
 
     def is_usable(self, belief: PcaBelief) -> bool:
         return bool(np.isfinite(belief.global_bound)) and bool(np.all(belief.hyper.in_domain()))
+
+    # -- linear response --------------------------------------------------------------
+
+    def for_response(self) -> BayesianPcaModel:
+        return replace(self, expansion=False)
+
+    def tilts(self, belief: PcaBelief, values: Callable[[PcaBelief], FloatArray]) -> FloatArray:
+        """Of quantities of E[W~] and q(tau), in the places of linear and of the noise."""
+        layout, d, k = self.layout, *belief.mean.shape
+        variances = np.diagonal(belief.covariance, axis1=-2, axis2=-1)
+        steps = SMALL_STEP * np.sqrt(np.broadcast_to(variances, (d, k))).ravel()
+
+        def moved(move: FloatArray) -> FloatArray:
+            return values(replace(belief, mean=belief.mean + move.reshape(d, k)))
+
+        slopes = gradient(moved, steps)
+        tilts = np.zeros((slopes.shape[1], layout.size))
+        tilts[:, layout.blocks[1]] = slopes.T
+        if isinstance(self.prior.noise, GammaPrior):
+            of_noise = family_tilts(
+                belief.noise, lambda noise: values(replace(belief, noise=noise))
+            )
+            names = list(belief.noise.natural_names)
+            shape = next(at for at, name in enumerate(names) if name != "negative_rate")
+            tilts[:, -4] = of_noise[:, shape]
+            tilts[:, -3] = -of_noise[:, names.index("negative_rate")]
+        return tilts
 
     # -- conjugate updates ------------------------------------------------------------
 

@@ -1,0 +1,164 @@
+"""Coverage of 90 % intervals of parameters, by mean field and by linear response: data are simulated from the model.
+
+    python benchmarks/interval_coverage.py --simulations 150
+
+Parameters and data are drawn from the prior that the fit has, so that an exact posterior covers 90 % (simulation-based
+calibration; Talts et al. 2018). The table of docs/uncertainty.md is made by this script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from dmfvi import BayesianGaussianMixture, BayesianPCA, CategoricalHMM, GaussianHMM
+from dmfvi.models.pca.belief import GammaPrior, PcaPrior
+
+LEVEL = 0.9
+#: name of a quantity, the truth, and how the fitted entries go with those of the truth
+Truth = tuple[str, Any, Callable[[Any], Any]]
+
+
+def pca(rng: np.random.Generator, missing: float) -> tuple[Any, Iterator[Truth]]:
+    """30 rows, 5 features, 2 components."""
+    n, d, m = 30, 5, 2
+    prior = PcaPrior(
+        noise=GammaPrior(5.0, 1.0), components=1.0, mean=0.1, mean_location=np.zeros(d)
+    )
+    loadings = rng.normal(size=(d, m))
+    location = rng.normal(size=d) / np.sqrt(0.1)
+    precision = rng.gamma(5.0, 1.0)
+    noise = rng.normal(size=(n, d)) / np.sqrt(precision)
+    rows = rng.normal(size=(n, m)) @ loadings.T + location + noise
+    rows[rng.random(rows.shape) < missing] = np.nan
+    fitted = BayesianPCA(m, prior=prior, tol=1e-8, random_state=0, max_iter=3000).fit(rows)
+
+    def truths() -> Iterator[Truth]:
+        yield "location", location, lambda u: u
+        yield "noise_precision", precision, lambda u: u
+        yield "covariance", loadings @ loadings.T + np.eye(d) / precision, lambda u: u
+
+    return fitted, truths()
+
+
+def _order(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """The fitted component that is nearest to each true one (two components)."""
+    straight = np.sum((found - truth) ** 2)
+    crossed = np.sum((found[::-1] - truth) ** 2)
+    return np.arange(2) if straight <= crossed else np.array([1, 0])
+
+
+def mixture(rng: np.random.Generator, n: int, apart: float) -> tuple[Any, Iterator[Truth]]:
+    """Two components in one dimension with unit deviations."""
+    means = np.array([[-0.5 * apart], [0.5 * apart]]) + 0.1 * rng.normal(size=(2, 1))
+    weight = rng.uniform(0.35, 0.65)
+    labels = (rng.random(n) < weight).astype(int)
+    rows = means[labels] + rng.normal(size=(n, 1))
+    fitted = BayesianGaussianMixture(2, tol=1e-8, random_state=0, n_init=3).fit(rows)
+    order = _order(fitted.means_, means)
+
+    def truths() -> Iterator[Truth]:
+        yield "means", means, lambda u: u[order]
+        yield "weights", np.array([1 - weight, weight]), lambda u: u[order]
+
+    return fitted, truths()
+
+
+def gaussian_hmm(rng: np.random.Generator, apart: float) -> tuple[Any, Iterator[Truth]]:
+    """Two states, 300 steps."""
+    means = np.array([[-0.5 * apart], [0.5 * apart]])
+    stay = rng.uniform(0.7, 0.95, size=2)
+    transitions = np.array([[stay[0], 1 - stay[0]], [1 - stay[1], stay[1]]])
+    states = [0]
+    for _ in range(299):
+        states.append(int(rng.random() < transitions[states[-1], 1]))
+    rows = means[states] + rng.normal(size=(300, 1))
+    fitted = GaussianHMM(2, tol=1e-8, random_state=0).fit(rows)
+    order = _order(fitted.means_, means)
+
+    def truths() -> Iterator[Truth]:
+        yield "means", means, lambda u: u[order]
+        yield "transitions", transitions, lambda u: u[np.ix_(order, order)]
+
+    return fitted, truths()
+
+
+def categorical_hmm(rng: np.random.Generator) -> tuple[Any, Iterator[Truth]]:
+    """Two states, 4 symbols, 400 steps."""
+    emissions = np.array([rng.dirichlet([8, 4, 1, 1]), rng.dirichlet([1, 1, 4, 8])])
+    transitions = np.array([[0.9, 0.1], [0.15, 0.85]])
+    states = [0]
+    for _ in range(399):
+        states.append(int(rng.random() < transitions[states[-1], 1]))
+    symbols = np.array([rng.choice(4, p=emissions[s]) for s in states])
+    fitted = CategoricalHMM(2, n_features=4, tol=1e-8, random_state=0).fit(symbols[:, None])
+    order = _order(fitted.emissionprob_, emissions)
+
+    def truths() -> Iterator[Truth]:
+        yield "emissions", emissions, lambda u: u[order]
+        yield "transitions", transitions, lambda u: u[np.ix_(order, order)]
+
+    return fitted, truths()
+
+
+CASES: dict[str, Callable[[np.random.Generator], tuple[Any, Iterator[Truth]]]] = {
+    "Bayesian PCA, N 30": lambda rng: pca(rng, 0.0),
+    "Bayesian PCA, N 30, 30 % missing": lambda rng: pca(rng, 0.3),
+    "mixture, 4 deviations apart, N 100": lambda rng: mixture(rng, 100, 4.0),
+    "mixture, 2 deviations apart, N 300": lambda rng: mixture(rng, 300, 2.0),
+    "Gaussian HMM, 4 deviations apart": lambda rng: gaussian_hmm(rng, 4.0),
+    "Gaussian HMM, 2 deviations apart": lambda rng: gaussian_hmm(rng, 2.0),
+    "categorical HMM": categorical_hmm,
+}
+
+
+def covers(found: Any, truth: Any, arranged: Callable[[Any], Any]) -> np.ndarray:
+    """Which entries of the truth lie in the interval."""
+    low, high = (arranged(end) for end in found.interval)
+    return np.asarray((low <= truth) & (truth <= high)).ravel()
+
+
+def main() -> None:
+    """Simulate, fit, count."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--simulations", type=int, default=150)
+    parser.add_argument("--case", choices=list(CASES), action="append")
+    given = parser.parse_args()
+    print(
+        f"share of {LEVEL:.0%} intervals that hold the truth, {given.simulations} simulations each"
+    )
+    print(f"{'':40s} {'quantity':16s} mean field  linear response  sums  seconds")
+    for name in given.case or CASES:
+        held: dict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
+        sums: dict[str, list[int]] = defaultdict(list)
+        began = time.perf_counter()
+        for seed in range(given.simulations):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                fitted, truths = CASES[name](np.random.default_rng(seed))
+                for quantity, truth, arranged in truths:
+                    for method in ("mean-field", "linear-response"):
+                        found = fitted.uncertainty(quantity, method=method, level=LEVEL)
+                        held[quantity, method].append(covers(found, truth, arranged))
+                    sums[quantity].append(found.response.n_sums)
+        spent = (time.perf_counter() - began) / given.simulations
+        for quantity, counts in sums.items():
+            plain, response = (
+                np.mean(np.concatenate(held[quantity, method]))
+                for method in ("mean-field", "linear-response")
+            )
+            most = max(counts)
+            print(
+                f"{name:40s} {quantity:16s} {plain:10.0%}  {response:15.0%}  {most:4d}  {spent:7.2f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

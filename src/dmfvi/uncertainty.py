@@ -1,0 +1,172 @@
+"""Uncertainty of fitted quantities: ``estimator.uncertainty`` and what it returns."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtri
+from sklearn.utils.validation import check_is_fitted
+
+from dmfvi.inference.model import Model
+from dmfvi.inference.response import MAX_SUMS, Quantities, Response, linear_response
+from dmfvi.inference.session import Session
+from dmfvi.linalg import FloatArray
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """A quantity with its uncertainty.
+
+    Attributes
+    ----------
+    mean : array
+        Posterior expectation, in the quantity's shape.
+    covariance : array (r, r)
+        Of the quantity's r entries, in C order.
+    level : float
+        Of ``interval``.
+    method : str
+        "linear-response" or "mean-field".
+    response : Response
+        How it was found: number of sums, residual, and both covariances.
+    """
+
+    mean: FloatArray
+    covariance: FloatArray
+    level: float
+    method: str
+    response: Response
+
+    @property
+    def std(self) -> FloatArray:
+        """Standard deviations, in the quantity's shape."""
+        variances = np.maximum(np.diagonal(self.covariance), 0.0)
+        return np.asarray(np.sqrt(variances)).reshape(self.mean.shape)
+
+    @property
+    def interval(self) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper ends of the normal interval of that level."""
+        half = float(ndtri(0.5 + 0.5 * self.level)) * self.std
+        return self.mean - half, self.mean + half
+
+    def sample(self, n: int, random_state: int | None = None) -> FloatArray:
+        """Draws from the normal distribution with this mean and covariance, (n, ...)."""
+        rng = np.random.default_rng(random_state)
+        draws = rng.multivariate_normal(self.mean.ravel(), self.covariance, size=n, method="eigh")
+        return draws.reshape(n, *self.mean.shape)
+
+    def __repr__(self) -> str:
+        with np.printoptions(precision=4, threshold=20):
+            return f"Uncertainty(mean={self.mean}, std={self.std}, method={self.method!r})"
+
+
+class Context(NamedTuple):
+    """What linear response needs of a fit; it belongs to the process and is not kept in files."""
+
+    session: Session
+    model: Model
+    shards: Sequence[Any]
+
+
+class UncertaintyMixin:
+    """``uncertainty`` of a fitted estimator."""
+
+    #: what ``uncertainty`` can be asked for by name: a fitted attribute, or a function of the fitted estimator
+    _uncertain: ClassVar[Mapping[str, str | Callable[[Any], ArrayLike]]] = {}
+    _context: Context | None
+    _model: Any
+    _belief: Any
+    _node_beliefs: list[Any]
+    node_posteriors_: list[Any]
+
+    def _in_data_units(self, posterior: Any) -> Any:
+        """A node's posterior in the data's units."""
+        return posterior
+
+    @abstractmethod
+    def _show(self, node: int) -> None:
+        """Set the fitted attributes from a node's posterior."""
+
+    def uncertainty(
+        self,
+        quantity: str | Callable[[Any], ArrayLike],
+        *,
+        method: Literal["linear-response", "mean-field"] = "linear-response",
+        level: float = 0.9,
+    ) -> Uncertainty:
+        """Mean, deviation, interval and covariance of a fitted quantity.
+
+        Mean field makes the variances of parameters too small; linear response corrects them, by some more sums of
+        the same statistics (docs/uncertainty.md). It needs the data, so that it can be asked for in the process of the
+        fit only; where nodes run in processes of their own, all must ask for it.
+
+        Parameters
+        ----------
+        quantity : str or callable
+            A name of ``uncertain_quantities``, or a function of the fitted estimator that returns an array.
+        method : {"linear-response", "mean-field"}
+            "mean-field" is what the fitted posterior itself says.
+        level : float
+            Of the interval, between 0 and 1.
+        """
+        check_is_fitted(self)
+        if method not in ("linear-response", "mean-field"):
+            raise ValueError(
+                f"method must be 'linear-response' or 'mean-field', received {method!r}"
+            )
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1, received {level!r}")
+        read = quantity if callable(quantity) else self._reader_of(quantity)
+        context = getattr(self, "_context", None)
+        if context is None:
+            raise ValueError(
+                f"the data of this {type(self).__name__} are not here any more (it was loaded, or fitted in batches): fit "
+                "it in this process and ask again"
+            )
+
+        def values(belief: Any) -> FloatArray:
+            return np.asarray(read(self._seen_with(belief)), dtype=np.float64).ravel()
+
+        model, belief = context.model.for_response(), self._belief
+        quantities = Quantities(model.tilts(belief, values), values)
+        found = linear_response(
+            context.session,
+            context.model,
+            context.shards,
+            self._node_beliefs,
+            quantities,
+            MAX_SUMS if method == "linear-response" else 0,
+        )
+        shape = np.shape(read(self._seen_with(belief)))
+        covariance = (
+            found.covariance if method == "linear-response" else found.mean_field_covariance
+        )
+        return Uncertainty(found.mean.reshape(shape), covariance, level, method, found)
+
+    @property
+    def uncertain_quantities(self) -> tuple[str, ...]:
+        """Names that ``uncertainty`` takes."""
+        return tuple(self._uncertain)
+
+    def _reader_of(self, name: str) -> Callable[[Any], Any]:
+        if name not in self._uncertain:
+            raise ValueError(
+                f"{type(self).__name__} has no uncertainty of {name!r}, it has {sorted(self._uncertain)}: name one, or pass "
+                "a function of the fitted estimator"
+            )
+        found = self._uncertain[name]
+        return found if callable(found) else lambda fitted: getattr(fitted, found)
+
+    def _seen_with(self, belief: Any) -> Self:
+        """This estimator as if the fit had ended with that belief."""
+        seen = copy.copy(self)
+        seen._node_beliefs = [belief]
+        seen.node_posteriors_ = [self._in_data_units(self._model.posterior(belief))]
+        seen._show(0)
+        return seen
