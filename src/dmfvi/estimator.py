@@ -275,7 +275,9 @@ class NetworkEstimator(UncertaintyMixin, Fitted, BaseEstimator):
     ) -> Self:
         """Run the session and keep its result; warns when it did not converge."""
         self._model = model
-        self._context = Context(session, model, shards)
+        in_batches = settings.get("carried") is not None or settings.get("replicated", False)
+        usable = model.memoryless and not in_batches
+        self._context = Context(session, model, shards) if usable else None
         fixed = {"tol": self.tol, "max_iter": int(self.max_iter), "verbose": self.verbose}
         made = session.fit(
             model,

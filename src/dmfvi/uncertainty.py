@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -35,6 +36,8 @@ class Uncertainty:
         "linear-response" or "mean-field".
     response : Response
         How it was found: number of sums, residual, and both covariances.
+    notes : tuple of str
+        Why intervals are not to be trusted, where there is a reason.
     """
 
     mean: FloatArray
@@ -42,6 +45,7 @@ class Uncertainty:
     level: float
     method: str
     response: Response
+    notes: tuple[str, ...] = ()
 
     @property
     def std(self) -> FloatArray:
@@ -126,8 +130,8 @@ class UncertaintyMixin:
         context = getattr(self, "_context", None)
         if context is None:
             raise ValueError(
-                f"the data of this {type(self).__name__} are not here any more (it was loaded, or fitted in batches): fit "
-                "it in this process and ask again"
+                f"the uncertainty of this {type(self).__name__} is not known here: it was loaded from a file, fitted in "
+                "batches, or its statistics do not follow from its belief alone; fit it to all data in this process"
             )
 
         def values(belief: Any) -> FloatArray:
@@ -147,7 +151,15 @@ class UncertaintyMixin:
         covariance = (
             found.covariance if method == "linear-response" else found.mean_field_covariance
         )
-        return Uncertainty(found.mean.reshape(shape), covariance, level, method, found)
+        notes = tuple(self._doubts())
+        for note in notes:
+            warnings.warn(note, UserWarning, stacklevel=2)
+        return Uncertainty(found.mean.reshape(shape), covariance, level, method, found, notes)
+
+    def _doubts(self) -> Iterable[str]:
+        """Why intervals are not to be trusted, whatever the method, in plain words."""
+        if not getattr(self, "converged_", True):
+            yield "the fit has not converged: its uncertainty is that of no posterior"
 
     @property
     def uncertain_quantities(self) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ adds t e_k to the total that a belief follows from: u = S(B(u)) + t e_k. So
     du/dt = (I - J)^-1 e_k     J = d S(B(u)) / du     Cov(T_k, g) = d g(B(u + h du/dt)) / dh
 
 A product with J is one sweep: the local steps of the fit at two nearby beliefs, and one agreed sum for all quantities
-at once. The equations are solved by GMRES (Saad & Schultz 1986), by the same numbers at every node.
+at once. The equations are solved in a Krylov space by least residuals (as GMRES; Saad & Schultz
+1986), by the same numbers at every node.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ STEP = 1e-4
 TOLERANCE = 1e-6
 #: sums at most
 MAX_SUMS = 60
+#: directions smaller than this are noise of the differences
+NOTHING_NEW = 1e-8
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ def _respond(
     padded = np.zeros((len(quantities.tilts), len(here)))
     padded[:, : quantities.tilts.shape[1]] = quantities.tilts
     wanted = padded / np.where(scale > 0, scale, np.inf)
-    solution, n_sums, residual, slowest = yield from _gmres(sweep, wanted, max(0, max_sums - 1))
+    solution, n_sums, residual, slowest = yield from _solve(sweep, wanted, max(0, max_sums - 1))
 
     def covariance(directions: FloatArray) -> FloatArray:
         """d values / d t along each direction."""
@@ -167,37 +170,35 @@ def _scale(model: Model, total: FloatArray) -> FloatArray:
     return scale
 
 
-def _gmres(
+def _solve(
     sweep: Callable[[FloatArray], Coroutine], wanted: FloatArray, max_sums: int
 ) -> Coroutine:
-    """Solve (I - J) x = b for every row b at once: one sum per iteration, all rows in step."""
-    r, n = wanted.shape
+    """Solve (I - J) x = b for all rows b in one Krylov space that they share: one sum adds J times what is new in it.
+
+    Quantities of one model lead to few new directions after the first sum, so that many cost little more than one.
+    """
     norms = np.linalg.norm(wanted, axis=1)
-    safe = np.where(norms > 0, norms, 1.0)
-    basis = np.zeros((r, max_sums + 1, n))
-    basis[:, 0] = wanted / safe[:, None]
-    hessenberg = np.zeros((r, max_sums + 1, max_sums))
-    solution = np.zeros_like(wanted)
-    residual, slowest, k = np.where(norms > 0, 1.0, 0.0), 0.0, 0
-    while k < max_sums and residual.max() > TOLERANCE:
-        product = yield from sweep(basis[:, k])
-        new = basis[:, k] - product
+    goals = wanted / np.where(norms > 0, norms, 1.0)[:, None]
+    basis, images = np.zeros((0, wanted.shape[1])), np.zeros((0, wanted.shape[1]))
+    solution, residual = goals.copy(), np.where(norms > 0, 1.0, 0.0)
+    new, n_sums = _directions(goals), 0
+    while n_sums < max_sums and len(new) and residual.max(initial=0.0) > TOLERANCE:
+        product = yield from sweep(new)
+        n_sums += 1
+        basis, images = np.vstack([basis, new]), np.vstack([images, product])
+        operator = (basis - images).T
+        weights = np.linalg.lstsq(operator, goals.T, rcond=None)[0]
+        residual = np.linalg.norm(operator @ weights - goals.T, axis=0)
+        solution = weights.T @ basis
         for _ in range(2):  # twice: rounding would spoil the basis
-            part = np.einsum("rkn,rn->rk", basis[:, : k + 1], new)
-            hessenberg[:, : k + 1, k] += part
-            new = new - np.einsum("rk,rkn->rn", part, basis[:, : k + 1])
-        length = np.linalg.norm(new, axis=1)
-        hessenberg[:, k + 1, k] = length
-        alive = length > 1e-12
-        basis[alive, k + 1] = new[alive] / length[alive, None]
-        k += 1
-        for row in range(r):
-            small = hessenberg[row, : k + 1, :k]
-            goal = np.zeros(k + 1)
-            goal[0] = norms[row]
-            weights = np.linalg.lstsq(small, goal, rcond=None)[0]
-            residual[row] = np.linalg.norm(small @ weights - goal) / safe[row]
-            solution[row] = weights @ basis[row, :k]
-            ritz = np.linalg.eigvals(small[:k]) if k else np.zeros(0)
-            slowest = max(slowest, float((1.0 - ritz.real).max(initial=0.0)))
-    return solution, k, float(residual.max(initial=0.0)), slowest
+            product = product - (product @ basis.T) @ basis
+        new = _directions(product)
+    slowest = np.linalg.eigvals(images @ basis.T).real.max(initial=0.0)
+    worst = float(residual.max(initial=0.0))
+    return solution * norms[:, None], n_sums, worst, float(slowest)
+
+
+def _directions(vectors: FloatArray) -> FloatArray:
+    """An orthonormal basis of what these vectors span, up to what rounding and differences explain."""
+    _, sizes, rows = np.linalg.svd(vectors, full_matrices=False)
+    return np.asarray(rows[sizes > NOTHING_NEW])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
+from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +22,8 @@ from dmfvi.validation import check_at_most, check_choice, check_positive
 
 #: smallest eigenvalue of the default prior scatter, in standardised units
 LEAST_SCATTER = 1e-6
+#: deviations between means below which two components overlap
+OVERLAP = 3.0
 
 
 class ClusterEstimator(DensityMixin, NetworkEstimator):
@@ -133,6 +137,21 @@ class GaussianComponents(NetworkEstimator):
         else:
             self.means_ = p["mean"]
             self.covariances_ = symmetrize(inverse(p["scale"])) / p["dof"][:, None, None]
+
+    def _doubts(self) -> Iterable[str]:
+        """Components that overlap: which rows are whose is not known, and there may be other optima."""
+        yield from super()._doubts()
+        full = self.covariance_type == "full"
+        spread = self.covariances_ if full else [np.diag(row) for row in self.covariances_]
+        for one, other in combinations(range(len(self.means_)), 2):
+            between = self.means_[one] - self.means_[other]
+            precision = inverse(0.5 * (spread[one] + spread[other]))
+            apart = float(np.sqrt(between @ precision @ between))
+            if apart < OVERLAP:
+                yield (
+                    f"components {one} and {other} overlap, their means are {apart:.1f} deviations apart: intervals of "
+                    "what belongs to them are not to be trusted"
+                )
 
     def _draw(
         self, location: FloatArray, precision: FloatArray, rng: np.random.Generator

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -71,8 +70,6 @@ class LatentDirichletAllocation(
         Posterior mean of the topics; rows sum to one.
     {shared attributes}
     """
-
-    _uncertain = MappingProxyType({"topics": "topic_word_"})
 
     _kept = ("_steps_done",)
 

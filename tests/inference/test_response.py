@@ -1,0 +1,186 @@
+"""Linear response: against closed forms, against refits with a tilted prior, over networks, and what it cannot do."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dmfvi
+from dmfvi import (
+    BayesianGaussianMixture,
+    BayesianLinearRegression,
+    BayesianPCA,
+    CategoricalHMM,
+    GaussianHMM,
+    Network,
+)
+from dmfvi.inference.response import Quantities, linear_response
+from dmfvi.inference.session import Session
+from dmfvi.models.pca.belief import GammaPrior, PcaPrior
+from dmfvi.models.poisson_gamma import PoissonGamma
+
+RNG = np.random.default_rng(3)
+ROWS = RNG.normal(size=(80, 2)) @ RNG.normal(size=(2, 5)) + 0.4 * RNG.normal(size=(80, 5)) + 2.0
+GAPS = np.where(RNG.random(ROWS.shape) < 0.2, np.nan, ROWS)
+TWO = np.concatenate([RNG.normal(-3.0, 1.0, (40, 2)), RNG.normal(3.0, 1.0, (60, 2))])
+CHAIN = np.repeat([[-2.0], [2.0], [-2.0], [2.0]], 25, axis=0) + RNG.normal(size=(100, 1))
+SYMBOLS = (CHAIN > 0).astype(int) + 2 * (RNG.random((100, 1)) < 0.3)
+
+#: estimator, data, quantity
+CASES: dict[str, tuple[Any, Any, str]] = {
+    "pca location": (BayesianPCA(2), ROWS, "location"),
+    "pca noise": (BayesianPCA(2), ROWS, "noise"),
+    "pca covariance": (BayesianPCA(2), GAPS, "covariance"),
+    "pca missing": (BayesianPCA(2), GAPS, "location"),
+    "mixture means": (BayesianGaussianMixture(2), TWO, "means"),
+    "mixture weights": (BayesianGaussianMixture(2, covariance_type="diag"), TWO, "weights"),
+    "hmm means": (GaussianHMM(2), CHAIN, "means"),
+    "hmm transitions": (GaussianHMM(2), CHAIN, "transitions"),
+    "symbols": (CategoricalHMM(2, n_features=4), SYMBOLS, "emissions"),
+}
+
+
+def fitted(name: str, **settings: Any) -> Any:
+    estimator, rows, _ = CASES[name]
+    made = copy.deepcopy(estimator).set_params(tol=1e-10, random_state=0, **settings)
+    return made.fit(rows)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_widens_what_mean_field_makes_too_narrow(name: str) -> None:
+    model, quantity = fitted(name), CASES[name][2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        response = model.uncertainty(quantity)
+        plain = model.uncertainty(quantity, method="mean-field")
+    np.testing.assert_array_equal(response.mean, plain.mean)
+    assert response.response.converged
+    assert response.response.n_sums <= 60
+    assert np.median(response.std / plain.std) > 1.0
+    low, high = response.interval
+    assert ((low < response.mean) & (response.mean < high)).all()
+    eigenvalues = np.linalg.eigvalsh(response.covariance)
+    assert eigenvalues[0] > -1e-6 * eigenvalues[-1]
+    assert response.sample(7, random_state=0).shape == (7, *response.mean.shape)
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if "hmm" not in n and n != "symbols"])
+@pytest.mark.parametrize("graph", [Network.ring(4), Network.star(5)], ids=str)
+def test_every_node_finds_the_pooled_covariance(name: str, graph: Network) -> None:
+    quantity = CASES[name][2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pooled = fitted(name).uncertainty(quantity)
+        nodes = fitted(name, network=graph).uncertainty(quantity)
+    scale = np.outer(pooled.std.ravel(), pooled.std.ravel())
+    np.testing.assert_allclose(nodes.covariance / scale, pooled.covariance / scale, atol=1e-8)
+
+
+def test_the_location_of_pca_is_as_uncertain_as_the_data_make_it() -> None:
+    model = fitted("pca location")
+    exact = model.get_covariance() / len(ROWS)
+    found = model.uncertainty("location").covariance
+    np.testing.assert_allclose(np.diagonal(found), np.diagonal(exact), rtol=0.05)
+    correlation = exact / np.sqrt(np.outer(np.diagonal(exact), np.diagonal(exact)))
+    ours = found / np.sqrt(np.outer(np.diagonal(found), np.diagonal(found)))
+    np.testing.assert_allclose(ours, correlation, atol=0.02)
+
+
+def test_it_is_the_derivative_of_refits_with_a_tilted_prior() -> None:
+    """A prior mean of the location shifts the natural parameter by its precision times the mean."""
+    precision, shift = 1e-3, 100.0
+
+    def fit(place: float) -> BayesianPCA:
+        centre = np.zeros(5)
+        centre[0] = place
+        prior = PcaPrior(noise=GammaPrior(2.0, 1.0), mean=precision, mean_location=centre)
+        return BayesianPCA(2, prior=prior, tol=1e-12, max_iter=20_000, random_state=0).fit(ROWS)
+
+    moved = (fit(shift).mean_ - fit(-shift).mean_) / (2.0 * shift * precision)
+    np.testing.assert_allclose(fit(0.0).uncertainty("location").covariance[0], moved, rtol=1e-4)
+
+
+def test_closed_forms_are_left_unchanged() -> None:
+    x = RNG.normal(size=(60, 3))
+    y = x @ np.array([1.0, -2.0, 0.5]) + RNG.normal(size=60)
+    model = BayesianLinearRegression(tol=1e-10).fit(x, y)
+    found = model.uncertainty(lambda fitted: fitted.coef_)
+    np.testing.assert_allclose(
+        found.covariance, found.response.mean_field_covariance, rtol=1e-9, atol=1e-12
+    )
+    session, counts = Session.open(None), [RNG.poisson(3.0, size=(50, 2))]
+    poisson = PoissonGamma(2)
+    result = session.fit(poisson, counts, random_state=0)
+    belief = result.beliefs[0]
+
+    def rates(q: Any) -> np.ndarray:
+        p = q.parameters()
+        return np.asarray(p["shape"] / p["rate"])
+
+    response = linear_response(
+        session, poisson, counts, result.beliefs, Quantities(poisson.tilts(belief, rates), rates)
+    )
+    p = belief.parameters()
+    np.testing.assert_allclose(
+        np.diagonal(response.covariance), p["shape"] / p["rate"] ** 2, rtol=1e-8
+    )
+    np.testing.assert_allclose(response.covariance, response.mean_field_covariance, rtol=1e-9)
+
+
+def test_overlapping_components_are_named() -> None:
+    rows = np.concatenate([RNG.normal(-1.0, 1.0, (200, 1)), RNG.normal(1.0, 1.0, (200, 1))])
+    model = BayesianGaussianMixture(2, random_state=0, tol=1e-8, max_iter=3000).fit(rows)
+    with pytest.warns(UserWarning, match="components 0 and 1 overlap") as caught:
+        found = model.uncertainty("means")
+    assert found.notes == (str(caught[0].message),)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert fitted("mixture means").uncertainty("means").notes == ()
+
+
+def test_what_cannot_be_known_is_refused(tmp_path: Path) -> None:
+    model = fitted("pca location")
+    with pytest.raises(ValueError, match=r"has no uncertainty of 'weights', it has \['covariance'"):
+        model.uncertainty("weights")
+    with pytest.raises(ValueError, match="method must be"):
+        model.uncertainty("location", method="bootstrap")
+    with pytest.raises(ValueError, match="level must lie between 0 and 1"):
+        model.uncertainty("location", level=90)
+    dmfvi.save(model, tmp_path / "model.npz")
+    for gone in (dmfvi.load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(model))):
+        with pytest.raises(ValueError, match="fit it to all data in this process"):
+            gone.uncertainty("location")
+    batches = BayesianPCA(2, random_state=0).fit(ROWS[:40])
+    batches.partial_fit(ROWS[40:])
+    with pytest.raises(ValueError, match="fitted in batches"):
+        batches.uncertainty("location")
+    own = BayesianPCA(2, noise="per_node", network=Network.ring(3), random_state=0).fit(ROWS)
+    with pytest.raises(ValueError, match="do not follow from its belief"):
+        own.uncertainty("location")
+
+
+@pytest.mark.slow
+def test_intervals_cover_what_they_say() -> None:
+    """Simulation-based calibration of the location of PCA with 30 rows: mean field covers less than 65 %."""
+    held: dict[str, list[np.ndarray]] = {"mean-field": [], "linear-response": []}
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        location = 3.0 * rng.normal(size=5)
+        precision = rng.gamma(5.0, 1.0)
+        noise = rng.normal(size=(30, 5)) / np.sqrt(precision)
+        rows = rng.normal(size=(30, 2)) @ rng.normal(size=(2, 5)) + location + noise
+        prior = PcaPrior(
+            noise=GammaPrior(5.0, 1.0), components=1.0, mean=1 / 9, mean_location=np.zeros(5)
+        )
+        model = BayesianPCA(2, prior=prior, tol=1e-8, random_state=0).fit(rows)
+        for method, found in held.items():
+            low, high = model.uncertainty("location", method=method).interval
+            found.append((low <= location) & (location <= high))
+    assert np.mean(held["mean-field"]) < 0.65
+    assert 0.86 < np.mean(held["linear-response"]) < 0.94
