@@ -124,19 +124,59 @@ def covers(found: Any, truth: Any, arranged: Callable[[Any], Any]) -> np.ndarray
     return np.asarray((low <= truth) & (truth <= high)).ravel()
 
 
+def draw(path: str) -> None:
+    """The two ellipses: 90 % regions of the location of two features, with the exact one."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(60, 1)) @ np.array([[1.0, 0.8]]) + 0.4 * rng.normal(size=(60, 2))
+    fitted = BayesianPCA(1, tol=1e-9, random_state=0).fit(rows)
+    angles = np.linspace(0.0, 2.0 * np.pi, 200)
+    circle = np.sqrt(4.605) * np.stack([np.cos(angles), np.sin(angles)])
+    exact = np.cov(rows.T) / len(rows)
+    shapes = {
+        "mean field": (
+            fitted.uncertainty("location", method="mean-field").covariance,
+            "#D55E00",
+            "--",
+        ),
+        "linear response": (fitted.uncertainty("location").covariance, "#0072B2", "-"),
+        "covariance of the rows / N": (exact, "#000000", ":"),
+    }
+    _, ax = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
+    for label, (covariance, colour, style) in shapes.items():
+        x, y = np.linalg.cholesky(covariance) @ circle + fitted.mean_[:, None]
+        ax.plot(x, y, style, color=colour, label=label, linewidth=2)
+    ax.plot(*fitted.mean_, "k+")
+    ax.set(xlabel="mean of feature 1", ylabel="mean of feature 2", aspect="equal")
+    ax.set_title("90 % regions of the location, Bayesian PCA, 60 rows", fontsize=10)
+    ax.legend(frameon=False, fontsize=9)
+    plt.savefig(path, dpi=120)
+
+
 def main() -> None:
     """Simulate, fit, count."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--simulations", type=int, default=150)
     parser.add_argument("--case", choices=list(CASES), action="append")
+    parser.add_argument("--figure", help="draw the two ellipses into this file, and nothing else")
     given = parser.parse_args()
+    if given.figure:
+        draw(given.figure)
+        return
     print(
         f"share of {LEVEL:.0%} intervals that hold the truth, {given.simulations} simulations each"
     )
-    print(f"{'':40s} {'quantity':16s} mean field  linear response  sums  seconds")
+    print(
+        f"{'':40s} {'quantity':16s} mean field  linear response  without warning  warned  sums  seconds"
+    )
     for name in given.case or CASES:
         held: dict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
         sums: dict[str, list[int]] = defaultdict(list)
+        doubted: dict[str, list[bool]] = defaultdict(list)
         began = time.perf_counter()
         for seed in range(given.simulations):
             with warnings.catch_warnings():
@@ -147,15 +187,23 @@ def main() -> None:
                         found = fitted.uncertainty(quantity, method=method, level=LEVEL)
                         held[quantity, method].append(covers(found, truth, arranged))
                     sums[quantity].append(found.response.n_sums)
+                    doubted[quantity].append(bool(found.notes))
         spent = (time.perf_counter() - began) / given.simulations
         for quantity, counts in sums.items():
             plain, response = (
                 np.mean(np.concatenate(held[quantity, method]))
                 for method in ("mean-field", "linear-response")
             )
-            most = max(counts)
+            most, warned = max(counts), np.array(doubted[quantity])
+            kept = [
+                each
+                for each, doubt in zip(held[quantity, "linear-response"], warned, strict=True)
+                if not doubt
+            ]
+            trusted = f"{np.mean(np.concatenate(kept)):.0%}" if kept else "-"
             print(
-                f"{name:40s} {quantity:16s} {plain:10.0%}  {response:15.0%}  {most:4d}  {spent:7.2f}",
+                f"{name:40s} {quantity:16s} {plain:10.0%}  {response:15.0%}  {trusted:>15s}  {warned.mean():6.0%}  "
+                f"{most:4d}  {spent:7.2f}",
                 flush=True,
             )
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmfvi.families.base import MATRIX, Family
-from dmfvi.inference.sensitivity import family_tilts
+from dmfvi.inference.sensitivity import family_tilts, packed_mean
 from dmfvi.linalg import FloatArray, relative_norm
 
 #: q(global variables) of a conjugate model: one family; named blocks are a ``Product``, a family too
@@ -149,10 +149,14 @@ class Model(ABC):
         """The belief that a total near the fitted one implies."""
         return self.absorb(total, own, belief).belief
 
+    def expected(self, belief: Any) -> FloatArray:
+        """Expectations of the statistics that the entries of the total are natural parameters of, (n,)."""
+        raise NotImplementedError(f"{type(self).__name__} has no linear response")
+
     def tilts(self, belief: Any, values: Callable[[Any], FloatArray]) -> FloatArray:
-        """Gradients of quantities of a belief in the expectations that go with the entries of the total, (r, n)."""
+        """Gradients of quantities of a belief in ``expected``, (r, n)."""
         raise NotImplementedError(
-            f"{type(self).__name__} does not say how its beliefs depend on the total: use method='mean-field'"
+            f"{type(self).__name__} has no linear response: it does not say how its beliefs depend on the total"
         )
 
 
@@ -249,6 +253,9 @@ class ConjugateModel(Model):
 
     def belief_from(self, total: FloatArray, own: FloatArray, belief: Any) -> Any:
         return self.from_statistics(total[:-1])
+
+    def expected(self, belief: Any) -> FloatArray:
+        return packed_mean(belief)
 
     def tilts(self, belief: Any, values: Callable[[Any], FloatArray]) -> FloatArray:
         return family_tilts(belief, values)

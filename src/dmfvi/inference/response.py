@@ -9,7 +9,7 @@ Learn. Res. 19(51), section 3):
 A belief follows from the total of all statistics, b = B(u), and the data make a total of a belief, u = S(b). The tilt
 adds t e_k to the total that a belief follows from: u = S(B(u)) + t e_k. So
 
-    du/dt = (I - J)^-1 e_k     J = d S(B(u)) / du     Cov(T_k, g) = d g(B(u + h du/dt)) / dh
+    du/dt = (I - J)^-1 e_k     J = d S(B(u)) / du     Cov(T_k, T_l) = d E_B(u + h du/dt)[T_l] / dh
 
 A product with J is one sweep: the local steps of the fit at two nearby beliefs, and one agreed sum for all quantities
 at once. The equations are solved in a Krylov space by least residuals (as GMRES; Saad & Schultz
@@ -137,17 +137,17 @@ def _respond(
     solution, n_sums, residual, slowest = yield from _solve(sweep, wanted, max(0, max_sums - 1))
 
     def covariance(directions: FloatArray) -> FloatArray:
-        """d values / d t along each direction."""
+        """Change of the quantities along each direction, by the change of the expected statistics."""
         rows = []
         for direction in directions:
             norm = float(np.linalg.norm(direction)) or 1.0
             along = scale * direction / norm
 
             def moved(step: FloatArray, along: FloatArray = along) -> FloatArray:
-                return quantities.values(at(here + step[0] * along))
+                return model.expected(at(here + step[0] * along))
 
             rows.append(norm * gradient(moved, np.array([SMALL_STEP]))[0])
-        found = np.array(rows)
+        found = np.array(rows) @ quantities.tilts.T
         return 0.5 * (found + found.T)
 
     return Response(

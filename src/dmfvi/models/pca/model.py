@@ -268,6 +268,13 @@ class BayesianPcaModel(Model):
     def for_response(self) -> BayesianPcaModel:
         return replace(self, expansion=False)
 
+    def expected(self, belief: PcaBelief) -> FloatArray:
+        found = np.zeros(self.layout.size)
+        found[self.layout.blocks[1]] = belief.mean.ravel()
+        found[-4] = belief.noise.expected.log
+        found[-3] = -belief.noise_precision
+        return found
+
     def tilts(self, belief: PcaBelief, values: Callable[[PcaBelief], FloatArray]) -> FloatArray:
         """Of quantities of E[W~] and q(tau), in the places of linear and of the noise."""
         layout, d, k = self.layout, *belief.mean.shape
