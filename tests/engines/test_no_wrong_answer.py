@@ -198,9 +198,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def signer(folder: Path, node: int) -> CertificateSigner:
+def signer(folder: Path, node: int, context: bytes = b"") -> CertificateSigner:
     return CertificateSigner(
-        folder / "ca.pem", folder / f"node-{node}.pem", folder / f"node-{node}.key"
+        folder / "ca.pem", folder / f"node-{node}.pem", folder / f"node-{node}.key", context
     )
 
 
@@ -238,6 +238,7 @@ def test_a_member_cannot_speak_for_another(authority: Path, tmp_path: Path) -> N
         good.signed(2, signer(other, 2)),
         Entry(9, (), left=True, signature=altered.signature, certificate=altered.certificate),
         Entry(9, (), left=True, signature=altered.signature, certificate=b"\x30\x82\xff\xff"),
+        good.signed(2, signer(authority, 2, b"another cluster")),
     ]
     for number, entry in enumerate(forged, 1):
         told(entry, 3 + number)

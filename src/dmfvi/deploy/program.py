@@ -215,7 +215,8 @@ class NodeProgram:
         identity = self.config.identity
         if identity is None:
             return UNSIGNED
-        return CertificateSigner(identity.authority, identity.certificate, identity.key)
+        context = self.config.cluster.encode() + b"\0" + self.config.model.fingerprint(self.data)
+        return CertificateSigner(identity.authority, identity.certificate, identity.key, context)
 
     @property
     def members(self) -> list[dict[str, Any]]:

@@ -35,7 +35,8 @@ signed by its own node:
        4m  ids of the second, ascending
         2  s: bytes of the signature, 0 without certificates
         2  c: bytes of the certificate
-        s  signature of all bytes of the entry before s, by the key of the certificate
+        s  signature, by the key of the certificate, of "dmfvi membership entry", the cluster's name and the fingerprint,
+           each followed by a zero byte, and all bytes of the entry before s
         c  certificate, DER, followed by those of authorities in between
 
 The settings of a model are sent to a neighbour whose fingerprint is another one, so that both can name the difference:

@@ -49,9 +49,12 @@ UNSIGNED = Unsigned()
 
 
 class CertificateSigner:
-    """Signs with the key of a node's certificate (ECDSA or RSA, SHA-256)."""
+    """Signs with the key of a node's certificate (ECDSA or RSA, SHA-256).
 
-    def __init__(self, authority: Path, certificate: Path, key: Path) -> None:
+    ``context`` is signed along: what a node has said in another cluster, or of another model, is not believed here.
+    """
+
+    def __init__(self, authority: Path, certificate: Path, key: Path, context: bytes = b"") -> None:
         from cryptography import x509
         from cryptography.hazmat.primitives import serialization
 
@@ -62,11 +65,12 @@ class CertificateSigner:
         self.key: Any = serialization.load_pem_private_key(key.read_bytes(), None)
         if self.key.public_key() != chain[0].public_key():
             raise ValueError(f"{key} is not the key of {certificate}: take both from one issue")
+        self.context = b"dmfvi membership entry\0" + context + b"\0"
         self.known: dict[tuple[int, bytes], Any] = {}
 
     def sign(self, content: bytes) -> bytes:
         """The signature of this node."""
-        return bytes(self.key.sign(content, *_scheme(self.key.public_key())))
+        return bytes(self.key.sign(self.context + content, *_scheme(self.key.public_key())))
 
     def believes(self, node: int, content: bytes, signature: bytes, certificate: bytes) -> bool:
         """Whether that node has signed the content, by a certificate of this cluster's authority that is valid now."""
@@ -75,7 +79,7 @@ class CertificateSigner:
 
         try:
             public = self._public_key(node, certificate)
-            public.verify(signature, content, *_scheme(public))
+            public.verify(signature, self.context + content, *_scheme(public))
         except (InvalidSignature, ExtensionNotFound, ValueError, TypeError):
             return False
         return True
