@@ -6,6 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from textwrap import indent
 from typing import Any, ClassVar, Literal, Self
 
@@ -165,6 +166,12 @@ class NetworkEstimator(UncertaintyMixin, Fitted, BaseEstimator):
             since = f" since {each['since']}" if each["since"] else ""
             lines.append(f"MISSING: the data of node {each['node']} ({each['why']}{since})")
         return "\n".join(lines)
+
+    def report(self, path: str | Path, title: str | None = None) -> Path:
+        """Write an HTML page with the answer, pictures of it, and how the fit went; it needs nothing else to be read."""
+        from dmfvi.report.html import write_report
+
+        return write_report(self, path, title)
 
     def _outcome(self) -> str:
         if self.converged_ or not hasattr(self, "history_"):

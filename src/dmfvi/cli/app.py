@@ -142,6 +142,22 @@ def impute(
 
 
 @app.command()
+def report(
+    model: Annotated[Path, typer.Argument(help="Directory that a fit wrote, or its model.npz.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The .html file; default: report.html beside the model.")
+    ] = None,
+) -> None:
+    """Write an HTML page about a fitted model: the answer in words and pictures, and how the fit went."""
+    from dmfvi.report.html import write_report
+    from dmfvi.storage import load
+
+    folder = model if model.is_dir() else model.parent
+    made = write_report(load(model), out or folder / "report.html")
+    console.print(f"report: {escape(str(made))}")
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     console.print(__version__)

@@ -1,0 +1,182 @@
+"""A report of a fit: one HTML file that needs nothing else, for people who were not there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from dmfvi.report.pictures import Picture, convergence, network_picture, posterior_pictures
+from dmfvi.storage.files import write_text
+
+STYLE = """
+:root { color-scheme: light dark; --paper: #ffffff; --ink: #1d2733; --soft: #5b6b7b; --line: #d9e0e6; --warn: #fff4e0; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #14191f; --ink: #e6ecf1; --soft: #9fb0bf; --line: #2c3742; --warn: #3a2d12; }
+}
+body { margin: 0 auto; max-width: 70rem; padding: 1rem; background: var(--paper); color: var(--ink);
+       font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6rem; margin: 0.5rem 0; } h2 { font-size: 1.15rem; margin: 2rem 0 0.3rem; }
+p.lead { font-size: 1.05rem; } p.note { color: var(--soft); margin: 0.2rem 0 0.6rem; }
+.warning { background: var(--warn); border-left: 4px solid #e69f00; padding: 0.5rem 0.8rem; margin: 0.6rem 0; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+td, th { padding: 0.25rem 0.7rem; border-bottom: 1px solid var(--line); text-align: right; }
+td:first-child, th:first-child { text-align: left; }
+.picture { width: 100%; height: 380px; }
+footer { margin-top: 3rem; color: var(--soft); font-size: 0.85rem; }
+"""
+
+#: drawn when the page is read; colours follow the page, light or dark
+SCRIPT = """
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+function draw() {
+  const ink = getComputedStyle(document.documentElement).getPropertyValue("--ink").trim();
+  const line = getComputedStyle(document.documentElement).getPropertyValue("--line").trim();
+  for (const [name, figure] of Object.entries(FIGURES)) {
+    const layout = structuredClone(figure.layout);
+    layout.paper_bgcolor = layout.plot_bgcolor = "rgba(0,0,0,0)";
+    layout.font = {color: ink, family: "system-ui, sans-serif"};
+    for (const key of Object.keys(layout)) {
+      if (/^[xy]axis/.test(key)) { layout[key].gridcolor = line; layout[key].zerolinecolor = line; }
+    }
+    Plotly.react(name, figure.data, layout, {responsive: true, displayModeBar: false});
+  }
+}
+dark.addEventListener("change", draw);
+draw();
+"""
+
+
+def write_report(model: Any, path: str | Path, title: str | None = None) -> Path:
+    """Write what was run, the answer and how it came about into one HTML file, whole or not at all."""
+    check_is_fitted(model)
+    target = Path(path)
+    if target.suffix not in (".html", ".htm"):
+        raise ValueError(f"{target} must end in .html")
+    pictures = [*posterior_pictures(model), *convergence(model), *network_picture(model)]
+    return write_text(target, page(model, pictures, title or type(model).__name__))
+
+
+def page(model: Any, pictures: list[Picture], title: str) -> str:
+    """The page as text."""
+    from plotly.offline import get_plotlyjs
+
+    figures = {
+        f"picture{at}": json.loads(each.figure.to_json()) for at, each in enumerate(pictures)
+    }
+    content = json.dumps(figures).replace("</", "<\\/")
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="lead">{escape(in_words(model))}</p>',
+        *(f'<div class="warning">{escape(each)}</div>' for each in doubts(model)),
+        _members(model),
+    ]
+    for at, each in enumerate(pictures):
+        parts.append(f"<h2>{escape(each.title)}</h2>")
+        parts.append(f'<p class="note">{escape(each.caption)}</p>')
+        described = escape(f"{each.title}. {each.caption}", quote=True)
+        parts.append(
+            f'<div class="picture" id="picture{at}" role="img" aria-label="{described}"></div>'
+        )
+    parts.append(_settings(model))
+    return "\n".join(
+        [
+            '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<link rel="icon" href="data:,">',
+            f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
+            *parts,
+            "<footer>Made by dmfvi. The file contains no data, only what was learned from them.</footer>",
+            f"<script>{get_plotlyjs()}</script>",
+            f"<script>const FIGURES = {content};{SCRIPT}</script></body></html>",
+        ]
+    )
+
+
+# -- words ------------------------------------------------------------------------------------------
+
+
+def in_words(model: Any) -> str:
+    """What was run and the answer, in one paragraph."""
+    how = getattr(model, "consensus_", {})
+    nodes = int(how.get("nodes", 1))
+    where = "One machine" if nodes == 1 else f"{nodes} nodes ({_graph_name(model)})"
+    members = getattr(model, "members_", None)
+    rows = f", {sum(each['rows'] for each in members):,} rows," if members else ""
+    verb = "fitted" if nodes == 1 else "together fitted"
+    sentences = [f"{where}{rows} {verb} a {type(model).__name__}."]
+    if hasattr(model, "n_iter_"):
+        end = "converged" if model.converged_ else "had not converged"
+        sentences.append(f"It {end} after {model.n_iter_} sweeps.")
+    if nodes > 1 and "disagreement" in getattr(model, "history_", {}):
+        sent = float(np.sum(model.history_["bytes_sent"])) + float(model.n_start_bytes_)
+        apart = float(model.history_["disagreement"][-1])
+        sentences.append(
+            f"The nodes exchanged {_bytes(sent)} of statistics in {model.n_rounds_ + model.n_start_rounds_} rounds, and no data."
+        )
+        exact = how.get("rule") == "exact-sum"
+        sentences.append(
+            "Every node holds the same posterior, to the last bit: that of one machine with all data."
+            if exact and model.converged_
+            else f"The nodes disagree by {apart:.1e}, relative."
+        )
+    if np.isfinite(getattr(model, "lower_bound_", np.nan)):
+        sentences.append(f"The evidence lower bound is {model.lower_bound_:.6g}.")
+    return " ".join(sentences)
+
+
+def doubts(model: Any) -> list[str]:
+    """What a reader must know before believing the numbers."""
+    found = []
+    if not getattr(model, "converged_", True):
+        found.append(f"{model._outcome()}. Raise max_iter and fit again.")
+    for each in getattr(model, "missing_", ()):
+        since = f" since {each['since']}" if each["since"] else ""
+        found.append(
+            f"The data of node {each['node']} are not in this result ({each['why']}{since})."
+        )
+    return found
+
+
+def _graph_name(model: Any) -> str:
+    network = getattr(model, "network", None)
+    graph = getattr(network, "network", network)
+    return str(getattr(graph, "name", "network"))
+
+
+def _bytes(count: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
+
+
+def _members(model: Any) -> str:
+    members = getattr(model, "members_", None)
+    if not members:
+        return ""
+    rows = [(str(each["node"]), f"{each['rows']:,}", each["data"][:16]) for each in members]
+    return _table(("node", "rows", "SHA-256 of data and settings"), rows)
+
+
+def _settings(model: Any) -> str:
+    rows = [
+        (name, repr(value))
+        for name, value in sorted(model.get_params(deep=False).items())
+        if name not in ("verbose", "network")
+    ]
+    return "<h2>Settings</h2>" + _table(("parameter", "value"), rows)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    cells = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f'<div class="scroll"><table><tr>{cells}</tr>{body}</table></div>'

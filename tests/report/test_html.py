@@ -1,0 +1,110 @@
+"""The report: what it says, that it needs nothing else, and that a browser draws it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dmfvi import BayesianGaussianMixture, BayesianLogisticRegression, BayesianPCA, Network
+from dmfvi.cli import main
+from dmfvi.models import ESTIMATORS
+from dmfvi.report.html import doubts, in_words, page, write_report
+from dmfvi.report.pictures import convergence, network_picture, posterior_pictures
+from dmfvi.storage import save
+from estimator_cases import CASES
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(60, 2)) @ RNG.normal(size=(2, 5)) + 0.2 * RNG.normal(size=(60, 5))
+
+
+def pca(**settings: Any) -> BayesianPCA:
+    return BayesianPCA(3, random_state=0, network=Network.ring(4), **settings).fit(ROWS)
+
+
+@pytest.mark.parametrize("kind", sorted(CASES))
+def test_every_estimator_has_a_report(kind: str, tmp_path: Path) -> None:
+    model = CASES[kind].local()
+    text = write_report(model, tmp_path / "report.html").read_text()
+    assert type(model).__name__ in ESTIMATORS
+    assert in_words(model).split(".")[0] in text
+    assert len(text) < 6_000_000
+    assert "NaN" not in text.split("const FIGURES = ")[1].split("const dark")[0]
+
+
+def test_it_says_what_was_run_and_the_answer() -> None:
+    words = in_words(pca())
+    assert words.startswith("4 nodes (ring of 4) together fitted a BayesianPCA. It converged after")
+    assert "to the last bit" in words
+    assert re.search(r"exchanged [\d.]+ kB of statistics in \d+ rounds, and no data", words)
+
+
+def test_doubts_come_first() -> None:
+    with pytest.warns(UserWarning, match="not converged"):
+        model = BayesianPCA(2, max_iter=1, tol=1e-12, random_state=0).fit(ROWS)
+    model.missing_ = [{"node": 3, "why": "silent", "since": "2027-01-01T00:00:00+00:00"}]
+    found = doubts(model)
+    assert found[0].startswith("NOT converged")
+    assert "data of node 3 are not in this result (silent since 2027" in found[1]
+    text = page(model, [], "a <b> & c")
+    assert text.index("NOT converged") < text.index("Settings")
+    assert "a &lt;b&gt; &amp; c" in text
+
+
+def test_pictures_follow_what_was_learned() -> None:
+    def titles(model: Any) -> list[str]:
+        drawn = [*posterior_pictures(model), *convergence(model), *network_picture(model)]
+        return [picture.title for picture in drawn]
+
+    how = ["Convergence", "Evidence lower bound"]
+    assert titles(pca()) == ["Components", "Strength of the components", *how, "Network"]
+    two = np.concatenate([RNG.normal(-3, 1, (30, 2)), RNG.normal(3, 1, (30, 2))])
+    mixture = BayesianGaussianMixture(2, random_state=0).fit(two)
+    assert titles(mixture)[0] == "Components"
+    x = RNG.normal(size=(60, 3))
+    logistic = BayesianLogisticRegression().fit(x, x[:, 0] > 0)
+    (forest,) = posterior_pictures(logistic)
+    widths = np.array(forest.figure.data[0].error_x.array)
+    assert forest.title == "Coefficients"
+    assert (widths > 0).all()
+
+
+def test_it_needs_nothing_else(tmp_path: Path) -> None:
+    text = pca().report(tmp_path / "out.html").read_text()
+    ours = re.sub(r"<script>.*?</script>", "", text, count=1, flags=re.DOTALL)
+    assert "http" not in ours
+    assert "src=" not in ours
+    with pytest.raises(ValueError, match=r"must end in \.html"):
+        pca().report(tmp_path / "out.pdf")
+
+
+def test_from_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(pca(), tmp_path / "model.npz")
+    monkeypatch.setattr("sys.argv", ["dmfvi", "report", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert (tmp_path / "report.html").exists()
+
+
+def test_a_browser_draws_it(tmp_path: Path) -> None:
+    """Without a network: every picture is there, and nothing is wrong."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        pytest.skip("no chromium: apt-get install chromium")
+    file = pca().report(tmp_path / "out.html")
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
+    command += ["--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=20000"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=375,800", "--dump-dom"]
+    done = subprocess.run(
+        [*command, file.as_uri()], capture_output=True, text=True, timeout=300, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip(f"chromium does not run here: {done.stderr[-200:]}")
+    assert done.stdout.count('class="picture js-plotly-plot"') == 5
+    assert "CONSOLE" not in done.stderr
