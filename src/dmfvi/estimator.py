@@ -173,6 +173,19 @@ class NetworkEstimator(UncertaintyMixin, Fitted, BaseEstimator):
 
         return write_report(self, path, title)
 
+    def plot_convergence(self, ax: Any = None) -> Any:
+        """Draw change and disagreement by message round; returns the matplotlib Axes."""
+        from dmfvi.report.figures import plot_convergence
+
+        check_is_fitted(self)
+        return plot_convergence(self, ax)
+
+    def plot_network(self, ax: Any = None) -> Any:
+        """Draw the graph of nodes; returns the matplotlib Axes."""
+        from dmfvi.report.figures import plot_network
+
+        return plot_network(self, ax)
+
     def _outcome(self) -> str:
         if self.converged_ or not hasattr(self, "history_"):
             return "converged" if self.converged_ else "NOT converged"

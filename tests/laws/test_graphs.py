@@ -150,7 +150,7 @@ def precise(name: str) -> Any:
     return model.fit(*data).posterior_
 
 
-#: where the mixture's sweeps take many rounds
+#: where sweeps take many rounds
 LONG = ("lollipop 12, 12", "random geometric of 40", "broom 8, 12", "Barabasi-Albert of 50")
 
 
@@ -158,7 +158,9 @@ LONG = ("lollipop 12, 12", "random geometric of 40", "broom 8, 12", "Barabasi-Al
     ("name", "graph"),
     [
         pytest.param(
-            name, graph, marks=[pytest.mark.slow] if name == "mixture" and graph in LONG else []
+            name,
+            graph,
+            marks=[pytest.mark.slow] if name in ("mixture", "pca") and graph in LONG else [],
         )
         for name in FITS
         for graph in GRAPHS

@@ -91,3 +91,44 @@ def _intervals(
     ax.set_title(f"{level:.0%} intervals cover {coverage:.1%} of all missing entries")
     ax.legend(frameon=False, fontsize=8)
     ax.spines[["top", "right"]].set_visible(False)
+
+
+def plot_convergence(model: Any, ax: Any = None) -> Any:
+    """Relative change of a sweep and disagreement of the nodes by message round, on a log axis."""
+    history = model.history_
+    axes = ax if ax is not None else _new_axes()
+    rounds = np.asarray(history.get("round", np.arange(1, len(history["change"]) + 1)))
+    for name, colour in (("change", BLUE), ("disagreement", ORANGE)):
+        values = np.asarray(history[name], dtype=float)
+        shown = np.isfinite(values) & (values > 0)
+        if shown.any():
+            axes.semilogy(rounds[shown], values[shown], color=colour, marker=".", label=name)
+    if model.tol:
+        axes.axhline(model.tol, color=GREY, linestyle=":", label="tol")
+    end = "" if model.converged_ else ", NOT converged"
+    axes.set(
+        xlabel="message round" if "round" in history else "sweep",
+        ylabel="relative",
+        title=f"{type(model).__name__}{end}",
+    )
+    axes.legend(frameon=False)
+    return axes
+
+
+def plot_network(model: Any, ax: Any = None) -> Any:
+    """The graph of nodes that a model was fitted on."""
+    given = getattr(model, "network", None)
+    graph = getattr(given, "network", given)
+    if graph is None:
+        raise ValueError(
+            f"this {type(model).__name__} was fitted on one machine: give it a network=Network.ring(5), for example"
+        )
+    axes = ax if ax is not None else _new_axes()
+    graph.draw(axes)
+    return axes
+
+
+def _new_axes() -> Any:
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(layout="constrained")[1]
