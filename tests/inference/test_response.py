@@ -17,6 +17,7 @@ from dmfvi import (
     BayesianLinearRegression,
     BayesianPCA,
     CategoricalHMM,
+    Federation,
     GaussianHMM,
     Network,
 )
@@ -80,6 +81,16 @@ def test_every_node_finds_the_pooled_covariance(name: str, graph: Network) -> No
         nodes = fitted(name, network=graph).uncertainty(quantity)
     scale = np.outer(pooled.std.ravel(), pooled.std.ravel())
     np.testing.assert_allclose(nodes.covariance / scale, pooled.covariance / scale, atol=1e-8)
+
+
+def test_engines_give_the_same_bits() -> None:
+    found = [
+        fitted("pca missing", network=Federation(Network.ring(3), engine=engine))
+        .uncertainty("location")
+        .covariance.tobytes()
+        for engine in ("local", "inproc")
+    ]
+    assert found[0] == found[1]
 
 
 def test_the_location_of_pca_is_as_uncertain_as_the_data_make_it() -> None:
