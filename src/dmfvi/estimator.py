@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dmfvi.export import ExportMixin
 from dmfvi.inference.federation import Federation
 from dmfvi.inference.model import Model
 from dmfvi.inference.session import Inference, InferenceObserver, Session, warn_unless_converged
@@ -86,7 +87,7 @@ class Fitted:
 
 
 @dataclass(eq=False, repr=False)
-class NetworkEstimator(UncertaintyMixin, Fitted, BaseEstimator):
+class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
     """Runs a model on one node or many and keeps every node's posterior.
 
     Estimators are dataclasses whose fields are their parameters, so that no constructor is written by hand.

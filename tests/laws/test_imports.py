@@ -23,7 +23,7 @@ ORDER = [
     ["engines"],
     ["inference.federation", "inference.collective", "inference.session", "progress"],
     ["inference.response"],
-    ["validation", "uncertainty", "estimator"],
+    ["validation", "uncertainty", "export", "estimator"],
     ["models"],
     ["storage", "storage.models"],
     ["readers", "datasets"],

@@ -90,6 +90,15 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
 
     # -- for subclasses -----------------------------------------------------------------------
 
+    def _draws(self, rng: np.random.Generator, n_draws: int) -> dict[str, FloatArray]:
+        posterior: PcaPosterior = self.posterior_
+        family = posterior.family()  # refuses a point estimate
+        rows, m = np.asarray(family["rows"].sample(rng, n_draws)), posterior.n_latent
+        found = {"loadings": rows[..., :m]}
+        if rows.shape[-1] > m:
+            found["location"] = rows[..., m]
+        return found | {"noise_precision": np.asarray(family["noise"].sample(rng, n_draws))}
+
     def _factor_shards(self, X: Any, session: Session) -> list[FloatArray]:
         """Checked rows of the nodes of this process, for a first fit."""
         shards = self._row_shards(X, session, least=2, stacklevel=5)

@@ -108,6 +108,7 @@ class StructureFromMotion(NetworkEstimator):
 
     _data_form = "tracks"
     #: in a file; the tracks stay where they are
+    _draw_name = "structure"
     _kept = (
         "_cameras",
         "_shape_cov",

@@ -71,6 +71,7 @@ class LatentDirichletAllocation(
     {shared attributes}
     """
 
+    _draw_name = "topics"
     _kept = ("_steps_done",)
 
     n_components: int = 10

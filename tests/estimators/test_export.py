@@ -1,0 +1,63 @@
+"""Draws for xarray and ArviZ: named, of the right shape, and of the posterior."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dmfvi import PPCA, BayesianGaussianMixture, BayesianPCA, Network
+from estimator_cases import CASES
+
+xarray = pytest.importorskip("xarray")
+arviz_base = pytest.importorskip("arviz_base")
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(80, 2)) @ RNG.normal(size=(2, 4)) + 0.2 * RNG.normal(size=(80, 4))
+#: posteriors that are no exponential families, or points
+WITHOUT = {"mixture-of-pca", "rating-factorization", "ppca", "svd-factorization"}
+
+
+@pytest.mark.parametrize("kind", sorted(CASES))
+def test_every_posterior_is_exported_or_refused(kind: str) -> None:
+    model = CASES[kind].local()
+    if kind in WITHOUT:
+        with pytest.raises(
+            (ValueError, AttributeError), match=r"drawn from|point estimate|to_xarray"
+        ):
+            model.to_xarray(5)
+        return
+    data = model.to_xarray(5, random_state=1)
+    assert data.sizes["chain"] == 1
+    assert data.sizes["draw"] == 5
+    assert all(np.isfinite(data[name]).all() for name in data)
+    xarray.testing.assert_identical(data, model.to_xarray(5, random_state=1))
+    tree = model.to_arviz(5, random_state=1)
+    assert set(tree["posterior"].data_vars) == set(data.data_vars)
+
+
+def test_draws_are_those_of_the_posterior() -> None:
+    model = BayesianPCA(2, network=Network.ring(3), random_state=0).fit(ROWS)
+    data = model.to_xarray(4000, random_state=0)
+    assert data["loadings"].shape == (1, 4000, 4, 2)
+    np.testing.assert_allclose(data["location"].mean(("chain", "draw")), model.mean_, atol=0.01)
+    precision = float(data["noise_precision"].mean())
+    assert precision == pytest.approx(model.noise_precision_, rel=0.02)
+    two = np.concatenate([RNG.normal(-3, 1, (40, 2)), RNG.normal(3, 1, (40, 2))])
+    mixture = BayesianGaussianMixture(2, random_state=0).fit(two)
+    draws = mixture.to_xarray(4000, random_state=0)
+    found = draws["components_mean"].mean(("chain", "draw")).values
+    np.testing.assert_allclose(found, mixture.means_, atol=0.02)
+
+
+def test_it_goes_through_a_netcdf_file(tmp_path) -> None:
+    pytest.importorskip("h5netcdf")
+    data = BayesianPCA(2, random_state=0).fit(ROWS).to_xarray(10, random_state=0)
+    data.to_netcdf(tmp_path / "draws.nc", engine="h5netcdf")
+    again = xarray.open_dataset(tmp_path / "draws.nc", engine="h5netcdf")
+    xarray.testing.assert_equal(again.load(), data)
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
+    with pytest.raises(ValueError, match="n_draws must be at least 1"):
+        BayesianPCA(2, random_state=0).fit(ROWS).to_xarray(0)
+    with pytest.raises(ValueError, match="a point estimate is no distribution"):
+        PPCA(2, random_state=0).fit(ROWS).to_arviz(3)
