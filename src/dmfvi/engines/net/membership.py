@@ -63,8 +63,15 @@ class Entry:
     certificate: bytes = field(default=b"", compare=False)
 
     def newer_than(self, other: Entry | None) -> bool:
-        """Whether it has a later version, or the same version and a later news counter."""
-        return other is None or (self.version, self.news) > (other.version, other.news)
+        """Whether it has a later version; of two starts with the same version the larger number counts, or later news.
+
+        All nodes must decide alike. A node whose own entry loses hears of the other one and exceeds its version.
+        """
+        return other is None or self._rank > other._rank
+
+    @property
+    def _rank(self) -> tuple[int, int, int]:
+        return self.version, self.share.start, self.news
 
     def content(self, node: int) -> bytes:
         """What is signed: everything but the signature and the certificate."""
