@@ -38,6 +38,12 @@ def test_no_schedule_gives_a_wrong_answer(part: int) -> None:
         assert found[kind]
 
 
+@pytest.mark.parametrize("seed", [1820, 25267, 54582])
+def test_schedules_that_went_wrong_once(seed: int) -> None:
+    """A node that had begun anew was waited for, a node that comes while another ends alone, two starts with one version."""
+    simulation.simulate(seed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(990))
 def test_a_million_schedules(part: int) -> None:
