@@ -261,7 +261,10 @@ def fit_small(table: Path, model: Path, monkeypatch: pytest.MonkeyPatch, *more: 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("a;b\n1;2\n", "is separated by ;: use commas"),
+        (
+            "a;b\n1;2\n2;1,5\n",
+            "line 3, column 'b': '1,5' is not a number; for decimal commas say --decimal ,",
+        ),
         ("1.0,abc\n2,3\n", "line 1: 'abc' is not a number, other cells are"),
         (",a,b\n0,1,2\n1,2,3\n", "column 1 has no name"),
         ("a,a\n1,2\n2,1\n", "columns ['a'] occur more than once"),
@@ -346,7 +349,7 @@ def test_the_input_is_not_overwritten(
     assert path.read_text() == before
 
 
-def test_an_unfinished_fit_ends_with_status_four(
+def test_an_unfinished_fit_ends_with_its_own_status(
     table: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert fit_small(table[0], tmp_path / "model", monkeypatch, "--max-iter", "3") == 4
@@ -387,9 +390,13 @@ def test_a_model_of_another_kind_cannot_fill_a_table(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    file = dmfvi.save(dmfvi.SVDFactorization(2).fit(table[2]), tmp_path / "svd.npz")
+    mixture = dmfvi.BayesianGaussianMixture(2, random_state=0).fit(table[2])
+    file = dmfvi.save(mixture, tmp_path / "mixture.npz")
     assert run(monkeypatch, "impute", str(table[0]), "--model", str(file)) == 1
-    assert "holds a SVDFactorization, here a BayesianPCA is needed" in capsys.readouterr().err
+    assert (
+        "holds a BayesianGaussianMixture, here a FactorEstimator is needed"
+        in capsys.readouterr().err
+    )
 
 
 def test_objects_in_npy_files_are_never_unpickled(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dmfvi.models.pca.belief import GammaPrior as GammaPrior
     from dmfvi.models.pca.belief import PcaPrior as PcaPrior
     from dmfvi.models.pca.estimator import BayesianPCA as BayesianPCA
+    from dmfvi.models.pca.imputer import Imputer as Imputer
     from dmfvi.models.pca.mixture import MixtureOfPCA as MixtureOfPCA
     from dmfvi.models.pca.ppca import PPCA as PPCA
     from dmfvi.models.pca.svd import SVDFactorization as SVDFactorization
@@ -49,6 +50,7 @@ _HOME = {
     "ConjugateModel": "inference.model",
     "Federation": "inference.federation",
     "GammaPrior": "models.pca.belief",
+    "Imputer": "models.pca.imputer",
     "Inference": "inference.session",
     "Links": "engines.links",
     "Model": "inference.model",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -13,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
 
 from dmfvi.export import ExportMixin
 from dmfvi.inference.federation import Federation
@@ -31,6 +32,7 @@ from dmfvi.validation import (
     split_evenly,
     unmasked,
     warn_of_empty_samples,
+    warn_of_ids,
 )
 
 #: stands in docstrings for the parameters and attributes below
@@ -187,6 +189,11 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
 
         return plot_network(self, ax)
 
+    @property
+    def _ended_well(self) -> bool:
+        """Whether the fit did what was asked: it converged, or it made a fixed number of sweeps (``tol=None``)."""
+        return bool(self.converged_) or getattr(self, "tol", 0.0) is None
+
     def _outcome(self) -> str:
         if self.converged_ or not hasattr(self, "history_"):
             return "converged" if self.converged_ else "NOT converged"
@@ -257,8 +264,10 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
                 check_one_shard_per_node(shards, session.network)
         else:
             shards = [self._validated(unmasked(X), reset, least)]
-        if reset and self._takes_missing:
-            warn_of_empty_samples(shards, stacklevel)
+        if reset:
+            warn_of_ids(shards, getattr(self, "feature_names_in_", None), stacklevel)
+            if self._takes_missing:
+                warn_of_empty_samples(shards, stacklevel)
         if session.pooled:
             return [np.concatenate(shards)]
         if is_shard_list(X) or not session.whole:
@@ -269,7 +278,11 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         """One validated array for predictions; a list of shards is stacked."""
         check_is_fitted(self)
         if is_shard_list(X):
-            X = np.concatenate(check_shards(X, allow_empty=True))
+            for part in X:
+                _check_feature_names(self, part, reset=False)
+            with warnings.catch_warnings():  # names have been compared
+                warnings.filterwarnings("ignore", message="X does not have valid feature names")
+                return self._validated(np.concatenate(check_shards(X, allow_empty=True)), False)
         return self._validated(unmasked(X), False)
 
     def _validated(self, X: Any, reset: bool, least: int = 1) -> FloatArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from numbers import Real
@@ -117,6 +118,45 @@ def warn_of_empty_samples(shards: Sequence[FloatArray], stacklevel: int = 3) -> 
     if empty:
         warnings.warn(
             f"samples without any observed entry: {empty}; they have no influence",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+
+
+#: names of columns that identify rows
+ID_NAME = re.compile(
+    r"(^|[_\W])(id|ids|uuid|guid|key|index|idx|rowid|row|mrn|ssn|serial)($|[_\W])", re.IGNORECASE
+)
+ID_ENDING = re.compile(
+    r"[a-z]I[dD]$|^(patient|subject|customer|user|record|case|sample)_?(no|nr|num|number)?$"
+)
+#: fewer rows may well have different whole numbers
+FEWEST_IDS = 10
+
+
+def warn_of_ids(parts: Sequence[Any], names: Sequence[Any] | None, stacklevel: int = 4) -> None:
+    """Columns that identify rows are rarely features: whole numbers, no two alike, named like an id."""
+    if names is None or not len(parts):
+        return
+    whole = [np.asarray(part, dtype=np.float64) for part in parts if np.ndim(part) == 2]
+    if not whole or any(part.shape[1] != len(names) for part in whole):
+        return
+    data = np.concatenate(whole)
+    if len(data) < FEWEST_IDS:
+        return
+    found = []
+    for name, column in zip(names, data.T, strict=True):
+        if not (np.isfinite(column).all() and (column == np.floor(column)).all()):
+            continue
+        distinct = len(np.unique(column)) == len(column)
+        called_so = bool(ID_NAME.search(str(name)) or ID_ENDING.search(str(name)))
+        counted = column[0] in (0, 1) and (np.diff(column) == 1).all()
+        if (called_so and distinct) or counted:
+            found.append(str(name))
+    if found:
+        warnings.warn(
+            f"column {', '.join(map(repr, found[:5]))} looks like an id, and takes part as a feature: leave it out "
+            f"(--id {found[0]} or --drop {found[0]}; drop the column in Python), or ignore this",
             UserWarning,
             stacklevel=stacklevel,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -14,26 +14,25 @@ from rich.table import Table as RichTable
 
 from dmfvi import __version__
 from dmfvi.cli.exit_codes import ExitCode
-from dmfvi.cli.fit import CommandOfKinds, Header, fit, models
+from dmfvi.cli.fit import CommandOfKinds, fit, models
 from dmfvi.cli.node import keys_app, launch, node
+from dmfvi.cli.output import check_folder
+from dmfvi.cli.predict import impute, predict
 from dmfvi.cli.ratings import app as ratings_app
 from dmfvi.cli.reproduce import reproduce
 from dmfvi.cli.sfm import sfm
-from dmfvi.storage.files import replacing, replacing_table
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from dmfvi.models.pca.estimator import BayesianPCA
-    from dmfvi.readers.tables import Table
+from dmfvi.cli.show import show
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Exact decentralized variational inference: every node ends with the pooled posterior.",
 )
 app.add_typer(ratings_app, name="ratings")
 app.command(cls=CommandOfKinds)(fit)
+app.command()(predict)
+app.command()(impute)
+app.command()(show)
 app.command()(models)
 app.command()(sfm)
 app.command()(reproduce)
@@ -52,7 +51,10 @@ def _say_version(wanted: bool) -> None:
 @app.callback()
 def common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print it.")
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Exact decentralized variational inference: every node ends with the pooled posterior."""
@@ -66,6 +68,7 @@ def demo(
     """Five cameras on a ring learn one Bayesian PCA model from data with missing entries."""
     from dmfvi.demo import LEVEL, run_demo
 
+    check_folder(out)
     result = run_demo(out, seed=seed)
     table = RichTable(title="Five cameras on a ring, 30 % of the entries missing")
     for name in (
@@ -102,53 +105,16 @@ def demo(
 
 
 @app.command()
-def impute(
-    data: Annotated[Path, typer.Argument(help="Table with missing entries.")],
-    model: Annotated[Path, typer.Option(help="Directory that dmfvi fit wrote, or its model.npz.")],
-    out: Annotated[
-        Path | None, typer.Option(help=".csv or .npy to write; default: beside the data.")
-    ] = None,
-    std: Annotated[bool, typer.Option(help="Also write standard deviations (.std).")] = False,
-    header: Header = None,
-) -> None:
-    """Fill the missing entries of a table with their predictive means."""
-    import numpy as np
-
-    from dmfvi.models.pca.estimator import BayesianPCA
-    from dmfvi.readers.tables import Table, check_cells, read_table
-    from dmfvi.storage import load
-
-    fitted = load(model, BayesianPCA)
-    if not fitted.converged_:
-        print(f"warning: the model in {model} had not converged", file=sys.stderr)
-    given = read_table(data, header)
-    table = _in_order(given, fitted, data)
-    check_cells(table, data, allow_empty=True)
-    target = out if out is not None else data.with_name(f"{data.stem}.imputed.csv")
-    if target.suffix not in (".csv", ".npy") or target.is_dir():
-        raise ValueError(f"--out {target} must be a .csv or .npy file")
-    if target.resolve() == data.resolve():
-        raise ValueError(f"--out {target} is the input: what was missing would be lost")
-    mean, variance = fitted.posterior_.predict(table.data)
-    missing = np.isnan(table.data)
-    if std:
-        deviations = target.with_suffix(f".std{target.suffix}")
-        spread = Table(np.where(missing, np.sqrt(variance), 0.0), table.columns)
-        _write(deviations, *_as_given(spread, given))
-        console.print(f"standard deviations: {escape(str(deviations))}")
-    filled = Table(np.where(missing, mean, table.data), table.columns)
-    _write(target, *_as_given(filled, given))
-    console.print(f"{int(missing.sum())} of {missing.size} entries filled: {escape(str(target))}")
-
-
-@app.command()
 def report(
     model: Annotated[Path, typer.Argument(help="Directory that a fit wrote, or its model.npz.")],
     out: Annotated[
-        Path | None, typer.Option(help="The .html file; default: report.html beside the model.")
+        Path | None, typer.Option(help="The .html file. By default report.html beside the model.")
     ] = None,
 ) -> None:
-    """Write an HTML page about a fitted model: the answer in words and pictures, and how the fit went."""
+    """Write an HTML page about a fitted model: the answer in words and pictures, and how the fit went.
+
+    Example: dmfvi report dmfvi-model
+    """
     from dmfvi.report.html import write_report
     from dmfvi.storage import load
 
@@ -163,48 +129,6 @@ def version() -> None:
     console.print(__version__)
 
 
-def _as_given(table: Table, given: Table) -> Table:
-    """The table with its columns in the order of the file that it came from."""
-    if table.columns is None or given.columns is None:
-        return table
-    order = [table.columns.index(name) for name in given.columns]
-    return table._replace(data=table.data[:, order], columns=given.columns)
-
-
-def _in_order(table: Table, model: BayesianPCA, file: Path) -> Table:
-    """The table with its columns in the model's order."""
-    known = [str(name) for name in getattr(model, "feature_names_in_", ())]
-    if known and table.columns:
-        lacking = [c for c in known if c not in table.columns]
-        extra = [c for c in table.columns if c not in known]
-        if lacking or extra:
-            raise ValueError(
-                f"{file} lacks columns {lacking[:5]} and has unknown columns {extra[:5]}: "
-                "give it the columns that the model was fitted to"
-            )
-        order = [table.columns.index(c) for c in known]
-        return table._replace(data=table.data[:, order], columns=known)
-    if table.data.shape[1] != model.n_features_in_:
-        raise ValueError(
-            f"{file} has {table.data.shape[1]} columns, the model has {model.n_features_in_} features"
-        )
-    return table
-
-
-def _write(path: Path, data: np.ndarray, columns: list[str] | None) -> None:
-    """Write a .csv or .npy file, whole or not at all."""
-    if path.suffix == ".npy":
-        import numpy as np
-
-        with replacing(path) as file:
-            np.save(file, data)
-        return
-    with replacing_table(path) as writer:
-        if columns is not None:
-            writer.writerow(columns)
-        writer.writerows([[repr(float(v)) for v in row] for row in data])
-
-
 def main() -> None:
     """Entry point: problems with input end in one line, not in a traceback."""
     warnings.showwarning = lambda message, category, *rest: print(
@@ -212,7 +136,10 @@ def main() -> None:
     )
     try:
         app()
-    except (ValueError, OSError, TypeError) as error:
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(ExitCode.INTERRUPTED)
+    except (ValueError, OSError, TypeError, ImportError, MemoryError) as error:
         # names of files must not be broken over lines
         Console(stderr=True).print(
             f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True

@@ -15,16 +15,25 @@ from typer.core import TyperCommand
 
 from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.cli.network import Topology, make_network
+from dmfvi.cli.options import (
+    Columns,
+    Decimal,
+    Drop,
+    Header,
+    Id,
+    Missing,
+    Percent,
+    Separator,
+    reading_of,
+)
+from dmfvi.cli.output import Json, check_folder, tell
 
 if TYPE_CHECKING:
     from dmfvi.deploy.data import Data
     from dmfvi.deploy.kinds import ModelSettings
+    from dmfvi.readers.tables import Reading
 
 console = Console()
-Header = Annotated[
-    bool | None,
-    typer.Option("--header/--no-header", help="Whether a .csv begins with names; default: look."),
-]
 
 
 class CommandOfKinds(TyperCommand):
@@ -33,7 +42,8 @@ class CommandOfKinds(TyperCommand):
     def format_help(self, *arguments: Any) -> None:
         from dmfvi.deploy.kinds import KINDS
 
-        self.help = f"{self.help}\n\nKinds of models: {', '.join(KINDS)}."
+        if "Kinds of models" not in str(self.help):
+            self.help = f"{self.help}\n\nKinds of models: {', '.join(KINDS)}."
         super().format_help(*arguments)
 
 
@@ -46,9 +56,9 @@ class Where(StrEnum):
 
 def fit(
     data: Annotated[
-        Path,
+        list[Path],
         typer.Argument(
-            help=".npy, .npz or .csv, missing: an empty cell, NA, NaN, null or ?; tracks and ratings as for "
+            help="One file, or one per node: .csv, .tsv, .npy, .npz, .parquet, .feather, .xlsx; tracks and ratings as for "
             "dmfvi sfm and dmfvi ratings."
         ),
     ],
@@ -71,7 +81,8 @@ def fit(
     max_iter: Annotated[int | None, typer.Option(help="Sweeps over the data at most.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the start, 0 by default.")] = None,
     nodes: Annotated[
-        int | None, typer.Option(help="Nodes the data are split over, 5 by default; 1 is pooled.")
+        int | None,
+        typer.Option(help="Nodes the rows are split over; by default one per file."),
     ] = None,
     topology: Annotated[Topology, typer.Option(help="Who talks to whom.")] = Topology.ring,
     out: Annotated[
@@ -79,6 +90,14 @@ def fit(
         typer.Option(help="Directory of the model; mpi: rank 0's, or every rank's with {rank}."),
     ] = Path("dmfvi-model"),
     header: Header = None,
+    separator: Separator = None,
+    decimal: Decimal = ".",
+    missing: Missing = None,
+    percent: Percent = False,
+    columns: Columns = None,
+    drop: Drop = None,
+    id: Id = None,
+    as_json: Json = False,
     engine: Annotated[
         Where, typer.Option(help="local, or mpi: one node a rank, {rank} in DATA is its number.")
     ] = Where.local,
@@ -88,7 +107,7 @@ def fit(
     every: Annotated[int, typer.Option(help="mpi: rounds between checkpoints.")] = 20,
     resume: Annotated[bool, typer.Option(help="mpi: go on from the checkpoints.")] = False,
 ) -> None:
-    """Fit a model to a file, split evenly over the nodes of a network.
+    """Fit a model to a table: on one machine, one node per file, or split evenly over --nodes.
 
     Ends with status 4 when the nodes have not converged; the model is saved all the same.
     """
@@ -111,16 +130,18 @@ def fit(
             raise ValueError(f"--set {text} {problem}")
         given[name] = _value(value)
     chosen = ModelSettings.of(model, **given)
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file: give a directory")
+    reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
+    check_folder(Path(str(out).replace("{rank}", "0")))
     if engine is Where.mpi:
         from dmfvi.cli.mpi import fit_rank
 
-        ended = fit_rank(chosen, data, topology, out, header, checkpoint, every, resume, nodes)
+        if len(data) > 1:
+            raise ValueError("--engine mpi takes one file name, with {rank} where the rank goes")
+        ended = fit_rank(chosen, data[0], topology, out, reading, checkpoint, every, resume, nodes)
     elif checkpoint is not None or resume:
         raise ValueError("--checkpoint and --resume are for --engine mpi")
     else:
-        ended = _fit_here(chosen, data, topology, out, header, nodes)
+        ended = _fit_here(chosen, data, topology, out, reading, nodes, as_json)
     if not ended:
         raise typer.Exit(ExitCode.NOT_CONVERGED)
 
@@ -159,53 +180,92 @@ def _value(text: str) -> Any:
 
 def _fit_here(
     chosen: ModelSettings,
-    file: Path,
+    files: list[Path],
     topology: Topology,
     out: Path,
-    header: bool | None,
+    reading: Reading,
     nodes: int | None,
+    as_json: bool,
 ) -> bool:
     """All nodes in this process. Whether they have converged."""
+    from dmfvi.deploy.data import in_one_order
     from dmfvi.deploy.kinds import NETWORK_KINDS
     from dmfvi.readers.tables import Table, check_cells
-    from dmfvi.storage import FILE_NAME, save
+    from dmfvi.storage import FILE_NAME
+    from dmfvi.storage.models import save_or_keep
 
-    alone = chosen.kind not in NETWORK_KINDS
-    if nodes is None:
-        nodes = 1 if alone else 5
-    if nodes < 1 or (alone and nodes > 1):
-        most = "1, it runs on one machine only" if alone else "at least 1"
-        raise ValueError(f"--nodes of a {chosen.kind} must be {most}, received {nodes}")
-    data = chosen.read(file, header)
-    if isinstance(data, Table) and chosen.form != "tracks":
-        check_cells(data, file)
-    network = make_network(topology, nodes) if nodes > 1 else None
-    fitted = chosen.fit(data, network, verbose=1)
-    path = save(fitted, out / FILE_NAME, chosen.details(data))
-    console.print(_summary(chosen.title, fitted, data, path))
-    return bool(fitted.converged_)
-
-
-def _summary(title: str, model: Any, data: Data, path: Path) -> RichTable:
-    """What every estimator has to say of a fit, as far as it has it."""
-    from dmfvi.deploy.data import described
-
-    summary = RichTable(title=title, show_header=False)
-    network = getattr(model, "network", None)
-    rows = [described(data), ("network", "pooled" if network is None else network.name)]
-    if hasattr(model, "n_rounds_"):
-        rows.append(("rounds", f"{model.n_rounds_} (+ {model.n_start_rounds_} for the start)"))
+    n_nodes = _number_of_nodes(chosen.kind, chosen.kind not in NETWORK_KINDS, files, nodes)
+    network = make_network(topology, n_nodes) if n_nodes > 1 else None
+    parts = [chosen.read(file, reading) for file in files]
+    tables = [part for part in parts if isinstance(part, Table)]
+    if tables and chosen.form != "tracks":
+        tables = in_one_order(tables, [str(file) for file in files])
+        for table, file in zip(tables, files, strict=True):
+            check_cells(table, file, allow_empty=len(files) > 1)
+        parts = [*tables]
+    if len(files) == 1:
+        fitted = chosen.fit(parts[0], network, verbose=int(not as_json))
     else:
-        rows.append(("iterations", str(model.n_iter_)))
-    rows.append(("converged", "yes" if model.converged_ else "NO: raise --max-iter"))
+        fitted = chosen.fit_parts(parts, network, verbose=int(not as_json))
+    details = chosen.details(parts[0]) | {"files": [str(file) for file in files]}
+    path = save_or_keep(fitted, out / FILE_NAME, details)
+    tell(chosen.title, facts_of_fit(fitted, parts, path), as_json)
+    return bool(fitted._ended_well)
+
+
+def _number_of_nodes(kind: str, alone: bool, files: list[Path], nodes: int | None) -> int:
+    twice = {str(file) for file in files if files.count(file) > 1}
+    if twice:
+        raise ValueError(f"DATA names {min(twice)} twice: a node's rows would count twice")
+    if len(files) > 1 and nodes not in (None, len(files)):
+        raise ValueError(f"--nodes {nodes} with {len(files)} files: a file is a node, leave it out")
+    n_nodes = len(files) if nodes is None else nodes
+    if n_nodes < 1 or (alone and n_nodes > 1):
+        most = "1, it runs on one machine only" if alone else "at least 1"
+        raise ValueError(f"--nodes of a {kind} must be {most}, received {n_nodes}")
+    return n_nodes
+
+
+def converged_words(model: Any, option: str = "--max-iter") -> str:
+    """For people."""
+    if model.converged_:
+        return "yes"
+    if not model._ended_well:
+        return f"NO: raise {option}"
+    change = float(model.history_["change"][-1])
+    return f"no: the last sweep changed the posterior by {change:.1e}, more sweeps ({option}) go on"
+
+
+def facts_of_fit(model: Any, parts: list[Data], path: Path) -> list[tuple[str, Any, str]]:
+    """What every estimator has to say of a fit, as far as it has it."""
+    from dmfvi.deploy.data import described, n_rows
+
+    network = getattr(model, "network", None)
+    name, words = described(parts[0])
+    if len(parts) > 1:
+        words = f"{sum(map(n_rows, parts))} in {len(parts)} files; the first: {words}"
+    where = "pooled" if network is None else network.name
+    rows: list[tuple[str, Any, str]] = [(name, words, words), ("network", where, where)]
+    if hasattr(model, "n_rounds_"):
+        told = f"{model.n_rounds_} (+ {model.n_start_rounds_} for the start)"
+        rows.append(("rounds", model.n_rounds_, told))
+    rows.append(("iterations", model.n_iter_, str(model.n_iter_)))
+    rows.append(
+        (
+            "converged",
+            bool(model.converged_),
+            converged_words(model),
+        )
+    )
     if hasattr(model, "history_"):
-        last = [model.history_[name][-1] for name in ("change", "disagreement")]
-        rows.append(("change, disagreement", ", ".join(f"{v:.1e}" for v in last)))
-        rows.append(("lower bound", f"{model.lower_bound_:.6g}"))
+        for each in ("change", "disagreement"):
+            last = float(model.history_[each][-1])
+            rows.append((each, last, f"{last:.1e}"))
+        rows.append(("lower bound", model.lower_bound_, f"{model.lower_bound_:.6g}"))
     if hasattr(model, "explained_variance_"):
-        deviations = " ".join(f"{v:.3g}" for v in model.explained_variance_**0.5)
-        rows.append(("noise deviation", f"{model.noise_precision_**-0.5:.4g}"))
-        rows.append(("component deviations", deviations))
-    for name, value in (*rows, ("saved", escape(str(path)))):
-        summary.add_row(name, value)
-    return summary
+        noise = model.noise_precision_**-0.5
+        rows.append(("noise deviation", noise, f"{noise:.4g}"))
+        deviations = model.explained_variance_**0.5
+        shown = " ".join(f"{v:.3g}" for v in deviations)
+        rows.append(("component deviations", deviations, shown))
+    return [*rows, ("saved", str(path), str(path))]

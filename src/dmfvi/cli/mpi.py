@@ -13,10 +13,13 @@ from dmfvi.cli.network import Topology, make_network
 from dmfvi.deploy.data import Data
 from dmfvi.deploy.kinds import NETWORK_KINDS, ModelSettings
 from dmfvi.engines.mpi import MpiEngine
-from dmfvi.readers.tables import Table
-from dmfvi.storage import FILE_NAME, save
+from dmfvi.readers.tables import Reading, Selection, Table
+from dmfvi.storage import FILE_NAME
+from dmfvi.storage.models import save_or_keep
 
 RANK = "{rank}"
+#: how a fit that has not converged is told, by whether its number of sweeps was asked for
+NOT_CONVERGED = {False: "NOT converged: raise --max-iter", True: "all sweeps made, not converged"}
 
 
 def fit_rank(
@@ -24,7 +27,7 @@ def fit_rank(
     file: Path,
     topology: Topology,
     out: Path,
-    header: bool | None,
+    reading: Reading,
     checkpoint: Path | None,
     every: int,
     resume: bool,
@@ -45,7 +48,7 @@ def fit_rank(
     if nodes is not None and nodes != size:
         raise ValueError(f"--nodes {nodes} with {size} MPI ranks: a rank is a node, leave it out")
     say_if_alone(file, size)
-    data = _own(chosen, file, rank, size, header)
+    data = _own(chosen, file, rank, size, reading)
     if isinstance(data, Table):
         data = _as_rank_0_has_them(world, data)
     # more sweeps may be asked for when resuming; other data or settings are another fit
@@ -57,15 +60,15 @@ def fit_rank(
     )
     network = make_network(topology, size) if size > 1 else None
     model = chosen.fit(data, network, engine, verbose=int(rank == 0))
-    if size > 1 and model.converged_:
+    if size > 1 and model._ended_well:
         engine.forget()
     if rank == 0 or RANK in str(out):
         own = Path(str(out).replace(RANK, str(rank)))
-        path = save(model, own / FILE_NAME, chosen.details(data))
-        done = "converged" if model.converged_ else "NOT converged: raise --max-iter"
+        path = save_or_keep(model, own / FILE_NAME, chosen.details(data))
+        done = "converged" if model.converged_ else NOT_CONVERGED[model._ended_well]
         print(f"{size} ranks, {model.n_rounds_} rounds, {done}; saved: {path}", flush=True)
     world.Barrier()  # a rank that ends with another status than 0 ends all of them
-    return bool(model.converged_)
+    return bool(model._ended_well)
 
 
 def say_if_alone(data: Path, size: int) -> None:
@@ -102,13 +105,13 @@ def _as_rank_0_has_them(world: Any, table: Table) -> Table:
         raise ValueError(
             f"rank {rank} has {len(mine)} columns, rank 0 has {len(first)}: it lacks {lacking} and has {beside} besides"
         )
-    return Table(table.data[:, [mine.index(name) for name in first]], first)
+    return table.in_order(first)
 
 
-def _own(chosen: ModelSettings, file: Path, rank: int, size: int, header: bool | None) -> Data:
+def _own(chosen: ModelSettings, file: Path, rank: int, size: int, reading: Reading) -> Data:
     """The rank's own file, or its part of an .npy file of rows, of which only that part is read."""
     if RANK in str(file):
-        return chosen.read(Path(str(file).replace(RANK, str(rank))), header)
+        return chosen.read(Path(str(file).replace(RANK, str(rank))), reading)
     if file.suffix != ".npy" or chosen.form != "rows":
         or_one = ", or give one .npy file" if chosen.form == "rows" else ""
         raise ValueError(
@@ -117,6 +120,10 @@ def _own(chosen: ModelSettings, file: Path, rank: int, size: int, header: bool |
         )
     if not file.exists():
         raise FileNotFoundError(f"{file} does not exist")
+    if reading.selection != Selection():
+        raise ValueError(
+            f"--columns, --drop and --id are for a file per rank (part-{RANK}.npy), received {file}"
+        )
     whole = np.load(file, mmap_mode="r", allow_pickle=False)
     if whole.ndim != 2 or len(whole) < size:
         raise ValueError(f"{file} has shape {whole.shape}: {size} ranks need at least a row each")

@@ -100,11 +100,30 @@ def one_rank(given: Placement, nodes: int, topology: Topology) -> Placement:
 def over_all_ranks(score: Evaluation) -> Evaluation:
     """The score of all held-out ratings, wherever they are."""
     n = float(score.n_ratings)
-    mine = np.array([n, n * score.rmse**2, n * score.coverage, float(score.n_unknown)])
+    mine = np.array(
+        [
+            n,
+            n * score.rmse**2,
+            n * score.coverage,
+            float(score.n_unknown),
+            float(score.n_unknown_users),
+            float(score.n_unknown_items),
+        ]
+    )
     total = np.empty_like(mine)
     MpiEngine().comm.Allreduce(mine, total)
-    count, squares, inside, unknown = total.tolist()
-    return Evaluation(float(np.sqrt(squares / count)), inside / count, int(count), int(unknown))
+    count, squares, inside, unknown, users, items = total.tolist()
+    # an item without ratings is counted by every rank that holds some of it out
+    return Evaluation(
+        float(np.sqrt(squares / count)),
+        inside / count,
+        int(count),
+        int(unknown),
+        int(users),
+        int(items),
+        score.recall,
+        score.ndcg,
+    )
 
 
 def _of(path: Path, rank: int) -> Path:

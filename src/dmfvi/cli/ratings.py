@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import time
 import warnings
@@ -16,8 +17,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from dmfvi.cli.fit import Where
+from dmfvi.cli.exit_codes import ExitCode
+from dmfvi.cli.fit import Where, converged_words
 from dmfvi.cli.network import Topology
+from dmfvi.cli.output import Json, check_file, check_folder, tell
 from dmfvi.storage.files import replacing_table
 
 if TYPE_CHECKING:
@@ -36,7 +39,6 @@ app = typer.Typer(
 console = Console()
 #: seconds between checkpoints
 CHECKPOINT_EVERY = 20.0
-INTERRUPTED = 130
 LEVEL = 0.9
 #: lines of predictions written at a time
 WRITE_ROWS = 100_000
@@ -74,7 +76,14 @@ def fit(
     nodes: Annotated[int, typer.Option(help="Nodes the users are split over; 1 is pooled.")] = 1,
     topology: Annotated[Topology, typer.Option(help="Who talks to whom.")] = Topology.ring,
     out: Annotated[Path, typer.Option(help="Directory of the model.")] = Path("dmfvi-ratings"),
-    sweeps: Annotated[int, typer.Option(help="Sweeps over all ratings.")] = 20,
+    sweeps: Annotated[int, typer.Option(help="Sweeps over all ratings, at most with --tol.")] = 20,
+    tol: Annotated[
+        float | None,
+        typer.Option(help="Stop when a sweep changes the items by less, 1e-3 for example."),
+    ] = None,
+    top_n: Annotated[
+        int | None, typer.Option(help="Also recall and NDCG of this many best items.")
+    ] = None,
     holdout: Annotated[float, typer.Option(help="Part of the ratings to hold out.")] = 0.0,
     probe: Annotated[
         Path | None, typer.Option(help="File that names the ratings to hold out.")
@@ -98,12 +107,20 @@ def fit(
         typer.Option(help="mpi: one node a rank under mpiexec, each with a file part-{rank}.csv."),
     ] = Where.local,
     every: Annotated[int, typer.Option(help="Rounds between checkpoints of a rank (mpi).")] = 20,
+    as_json: Json = False,
 ) -> None:
-    """Fit a Bayesian factorization; Ctrl-C keeps what was learned, --resume goes on."""
+    """Fit a Bayesian factorization; Ctrl-C keeps what was learned, --resume goes on.
+
+    Ends with status 4 when --tol was not met; the model is saved all the same.
+
+    Example: dmfvi ratings fit ratings.csv --components 8 --holdout 0.1 --out model
+    """
+    _check_fit(components, sweeps, tol, top_n, bool(holdout) or probe is not None)
     from dmfvi.cli.rating_ranks import Placement, one_process, one_rank, over_all_ranks
     from dmfvi.models.ratings.checkpoint import CHECKPOINT_FILE, save_checkpoint
     from dmfvi.models.ratings.estimator import RatingFactorization
-    from dmfvi.storage import FILE_NAME, save
+    from dmfvi.storage import FILE_NAME
+    from dmfvi.storage.models import save_or_keep
 
     settings: dict[str, Any] = {
         "components": components,
@@ -121,7 +138,7 @@ def fit(
     data, out, probe, predictions = place.data, place.out, place.probe, place.predictions
     _check_options(nodes, holdout, probe, predictions, out, low, high)
     checkpoint = _checkpoint(out, settings) if resume and place.alone else None
-    table = _read(data, columns, text_ids, cache, quiet=place.rank > 0)
+    table = _read(data, columns, text_ids, cache, quiet=place.rank > 0 or as_json)
     held = _held_out(table, holdout, probe, seed + place.rank)
     train = table if held is None else table[~held]
     test = None if held is None else table[held]
@@ -132,9 +149,10 @@ def fit(
         noise=noise.value,
         n_choice_features=choice_features,
         max_iter=sweeps,
+        tol=tol,
         rating_scale=None if low is None or high is None else (low, high),
         random_state=seed,
-        verbose=int(place.rank == 0),
+        verbose=int(place.rank == 0 and not as_json),
     )
     latest: list[Checkpoint] = []
     written = [time.monotonic()]
@@ -154,17 +172,20 @@ def fit(
         model.fit(train, held_out=asked, on_sweep=keep, resume=checkpoint)
     except KeyboardInterrupt:
         _interrupted(model, latest, out)
-        raise typer.Exit(INTERRUPTED) from None
-    path = save(model, out / FILE_NAME)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    path = save_or_keep(model, out / FILE_NAME)
     (out / CHECKPOINT_FILE).unlink(missing_ok=True)
-    score = None if asked is None else model.evaluate(*asked, level=LEVEL)
+    score = None if asked is None else model.evaluate(*asked, level=LEVEL, top_n=top_n)
     if score is not None and not place.alone:
         score = over_all_ranks(score)
     place.forget(model.network)
     if place.rank == 0:
-        console.print(_summary(model, train, score, path, place.size))
+        title = "Ratings" if place.size == 1 else f"Ratings of rank 0, one of {place.size}"
+        tell(title, _facts(model, train, score, path, place.size), as_json)
     if predictions is not None and asked is not None:
         _write_predictions(model, asked[0], asked[1], predictions, LEVEL)
+    if not model._ended_well:
+        raise typer.Exit(ExitCode.NOT_CONVERGED)
 
 
 @app.command()
@@ -173,10 +194,15 @@ def predict(
         Path, typer.Argument(help="Users and items: .csv, tabs, '::', or a Netflix probe.")
     ],
     model: Annotated[Path, typer.Option(help="Directory that dmfvi ratings fit wrote.")],
-    out: Annotated[Path | None, typer.Option(help=".csv to write; default: beside.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help=".csv to write. By default beside the pairs.")
+    ] = None,
     level: Annotated[float, typer.Option(help="Probability of the intervals.")] = LEVEL,
 ) -> None:
-    """Predict ratings with deviations and intervals, under your own ids."""
+    """Predict ratings with deviations and intervals, under your own ids.
+
+    Example: dmfvi ratings predict pairs.csv --model model
+    """
     from dmfvi.models.ratings.estimator import RatingFactorization
     from dmfvi.readers.ratings import read_pairs
     from dmfvi.storage import load
@@ -184,8 +210,9 @@ def predict(
     if not 0 < level < 1:
         raise ValueError(f"--level must lie in (0, 1), received {level}")
     target = out if out is not None else pairs.with_name(f"{pairs.stem}.predicted.csv")
-    if target.suffix != ".csv" or target.is_dir() or target.resolve() == pairs.resolve():
-        raise ValueError(f"--out {target} must be a .csv file, and not the input")
+    check_file(target, (".csv",))
+    if target.resolve() == pairs.resolve():
+        raise ValueError(f"--out {target} is the input: give another file")
     fitted = load(model, RatingFactorization)
     users, items = read_pairs(pairs)
     _write_predictions(fitted, users, items, target, level)
@@ -194,7 +221,11 @@ def predict(
 @app.command()
 def recommend(
     model: Annotated[Path, typer.Option(help="Directory that dmfvi ratings fit wrote.")],
-    user: Annotated[str, typer.Option(help="Whom to recommend to.")],
+    user: Annotated[str | None, typer.Option(help="Whom to recommend to.")] = None,
+    users: Annotated[
+        str | None, typer.Option(help="File with one user a line, or all: results go to --out.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help=".csv of the recommendations.")] = None,
     n: Annotated[int, typer.Option(help="How many items.")] = 10,
     strategy: Annotated[
         Strategy,
@@ -202,13 +233,34 @@ def recommend(
     ] = Strategy.mean,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
 ) -> None:
-    """The best items that a user has not rated yet."""
+    """The best items that a user has not rated yet, for one user or into a file for many.
+
+    Example: dmfvi ratings recommend --model model --users all --out best.csv
+    """
     from dmfvi.models.ratings.estimator import RatingFactorization
     from dmfvi.storage import load
 
+    if (user is None) == (users is None):
+        raise ValueError("--user names one user, --users a file or all: give one of them")
+    if n < 1:
+        raise ValueError(f"--n must be at least 1, received {n}")
+    if (out is None) != (users is None):
+        raise ValueError("--users and --out go together: recommendations for many go to a file")
+    if out is not None:
+        check_file(out, (".csv",))
     fitted = load(model, RatingFactorization)
+    if out is not None:
+        people = fitted.user_ids_.tolist() if users == "all" else _people(Path(str(users)))
+        with replacing_table(out) as writer:
+            writer.writerow(["user", "rank", "item", "rating", "uncertainty", "score"])
+            for who in people:
+                best = fitted.recommend(who, n, strategy.value, random_state=seed)
+                for rank, (item, *numbers) in enumerate(zip(*best, strict=True), 1):
+                    writer.writerow([who, rank, item, *(f"{v:.4f}" for v in numbers)])
+        console.print(f"recommendations for {len(people)} users: {escape(str(out))}")
+        return
     best = fitted.recommend(user, n, strategy.value, random_state=seed)
-    table = RichTable(title=f"For user {escape(user)}, by {strategy.value}")
+    table = RichTable(title=f"For user {escape(str(user))}, by {strategy.value}")
     for name in ("item", "rating", "uncertainty", "score"):
         table.add_column(name, justify="right")
     for item, rating, std, score in zip(*best, strict=True):
@@ -216,7 +268,36 @@ def recommend(
     console.print(table)
 
 
+def _people(file: Path) -> list[Any]:
+    """Users of a file, in the first cell of each line; a first line that says user is a heading."""
+    if not file.exists():
+        raise FileNotFoundError(f"--users {file} does not exist: give a file, or the word all")
+    with file.open(newline="", encoding="utf-8-sig") as handle:
+        found = [row[0].strip() for row in csv.reader(handle) if row and row[0].strip()]
+    if found and found[0].lower() in ("user", "user_id", "userid", "users"):
+        found = found[1:]
+    if not found:
+        raise ValueError(f"--users {file} names nobody")
+    return found
+
+
 # -- helpers ------------------------------------------------------------------------------
+
+
+def _check_fit(
+    components: int, sweeps: int, tol: float | None, top_n: int | None, held_out: bool
+) -> None:
+    """Settings of the model, under the names of their options."""
+    if top_n is not None and not held_out:
+        raise ValueError("--top-n needs --holdout or --probe: nothing is held out")
+    if top_n is not None and top_n < 1:
+        raise ValueError(f"--top-n must be at least 1, received {top_n}")
+    if tol is not None and not tol > 0:
+        raise ValueError(f"--tol must be positive, received {tol}")
+    if sweeps < 1:
+        raise ValueError(f"--sweeps must be at least 1, received {sweeps}")
+    if not 1 <= components <= 32:
+        raise ValueError(f"--components must be 1 to 32, received {components}")
 
 
 def _check_options(
@@ -239,10 +320,9 @@ def _check_options(
         raise FileNotFoundError(f"--probe {probe} does not exist")
     if predictions is not None and not holdout and probe is None:
         raise ValueError("--predictions needs --holdout or --probe: nothing is held out")
-    if predictions is not None and predictions.suffix != ".csv":
-        raise ValueError(f"--predictions {predictions} must be a .csv file")
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file: give a directory")
+    check_folder(out)
+    if predictions is not None:
+        check_file(predictions, (".csv",), "--predictions")
     if (low is None) != (high is None):
         raise ValueError("--low and --high go together: give both ends of the scale")
 
@@ -343,35 +423,46 @@ def _interrupted(model: RatingFactorization, latest: list[Checkpoint], out: Path
     )
 
 
-def _summary(
+def _facts(
     model: RatingFactorization,
     table: RatingTable,
     score: Evaluation | None,
     path: Path,
     ranks: int,
-) -> RichTable:
-    title = "Ratings" if ranks == 1 else f"Ratings of rank 0, one of {ranks}"
-    summary = RichTable(title=title, show_header=False)
-    rows = [
-        ("users x items", f"{len(model.user_ids_)} x {len(model.item_ids_)}"),
-        ("ratings", f"{len(table)}, mean {model.rating_mean_:.3f}"),
-        ("network", "pooled" if model.network is None else model.network.name),
-        ("sweeps", str(model.n_iter_)),
-        ("noise deviation", f"{model.noise_deviation_:.3f}"),
-        ("component deviations", " ".join(f"{v:.2g}" for v in model.component_deviations_)),
+) -> list[tuple[str, Any, str]]:
+    import numpy as np
+
+    sizes = f"{len(model.user_ids_)} x {len(model.item_ids_)}"
+    where = "pooled" if model.network is None else str(getattr(model.network, "name", "network"))
+    deviations = model.component_deviations_
+    rows: list[tuple[str, Any, str]] = [
+        ("users x items", sizes, sizes),
+        ("ratings", len(table), f"{len(table)}, mean {model.rating_mean_:.3f}"),
+        ("network", where, where),
+        ("sweeps", model.n_iter_, str(model.n_iter_)),
+        ("converged", bool(model.converged_), converged_words(model, "--sweeps")),
+    ]
+    if np.isfinite(model.lower_bound_):
+        rows.append(("lower bound", model.lower_bound_, f"{model.lower_bound_:.8g}"))
+    rows += [
+        ("noise deviation", model.noise_deviation_, f"{model.noise_deviation_:.3f}"),
+        ("component deviations", deviations, " ".join(f"{v:.2g}" for v in deviations)),
     ]
     if score is not None:
+        new = f"{score.n_unknown_users} users and {score.n_unknown_items} items without one in the fit"
         rows += [
             (
                 "held out" if ranks == 1 else "held out, all ranks",
-                f"{score.n_ratings} ratings, {score.n_unknown} of unknown users or items",
+                score.n_ratings,
+                f"{score.n_ratings} ratings, {score.n_unknown} of them of {new}",
             ),
-            ("held-out RMSE", f"{score.rmse:.4f}"),
-            (f"{LEVEL:.0%} intervals cover", f"{score.coverage:.1%}"),
+            ("held-out RMSE", score.rmse, f"{score.rmse:.4f}"),
+            (f"{LEVEL:.0%} intervals cover", score.coverage, f"{score.coverage:.1%}"),
         ]
-    for name, value in (*rows, ("saved", escape(str(path)))):
-        summary.add_row(name, value)
-    return summary
+        if score.recall is not None and score.ndcg is not None:
+            rows.append(("recall of the best", score.recall, f"{score.recall:.1%}"))
+            rows.append(("NDCG of the best", score.ndcg, f"{score.ndcg:.4f}"))
+    return [*rows, ("saved", str(path), str(path))]
 
 
 def _write_predictions(

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table as RichTable
 
 from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.cli.network import Topology, make_network
+from dmfvi.cli.output import Json, check_folder, tell
 from dmfvi.storage.files import write_text
 
 if TYPE_CHECKING:
     from dmfvi.models.sfm.estimator import StructureFromMotion
     from dmfvi.models.sfm.metric import CameraModel
     from dmfvi.models.sfm.tracks import Tracks
-
-console = Console()
 
 
 class Metric(StrEnum):
@@ -42,7 +38,7 @@ def sfm(
     tracks: Annotated[
         Path, typer.Argument(help="Tracks: .mat, .csv, .npy or .npz; 2F x P or frame,point,x,y.")
     ],
-    cameras: Annotated[int, typer.Option(help="Cameras the frames are split over; 1: pooled.")] = 5,
+    cameras: Annotated[int, typer.Option(help="Cameras the frames are split over; 1: pooled.")] = 1,
     topology: Annotated[Topology, typer.Option(help="Who talks to whom.")] = Topology.ring,
     metric: Annotated[Metric, typer.Option(help="Metric upgrade.")] = Metric.orthographic,
     motion: Annotated[
@@ -51,23 +47,35 @@ def sfm(
     min_frames: Annotated[
         int | None, typer.Option(help="Leave out points seen in fewer frames.")
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Columns of frame, point, x and y: 'frame_id,track_id,u,v'."),
+    ] = None,
+    matrix: Annotated[
+        bool, typer.Option("--matrix", help="A table that looks like observations is a matrix.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Directory of the results.")] = Path("dmfvi-sfm"),
     max_iter: Annotated[int, typer.Option(help="Sweeps over the tracks at most.")] = 5000,
     seed: Annotated[int, typer.Option(help="Seed of the start.")] = 0,
+    as_json: Json = False,
 ) -> None:
     """3-D structure with uncertainty from point tracks that no camera shares.
 
-    Writes model.npz, structure.ply, structure.csv and structure.png. Ends with status 4 when the nodes have not converged.
+    Writes model.npz, structure.ply, structure.csv, structure.png, cameras.csv and tracks.csv (every point in every frame,
+    with deviations). Ends with status 4 when the nodes have not converged.
+
+    Example: dmfvi sfm tracks.csv --cameras 5 --out result
     """
     from dmfvi.models.sfm.estimator import StructureFromMotion
     from dmfvi.readers.tracks import read_tracks
-    from dmfvi.storage import FILE_NAME, save
+    from dmfvi.storage import FILE_NAME
+    from dmfvi.storage.models import save_or_keep
 
     if cameras < 1:
         raise ValueError(f"--cameras must be at least 1, received {cameras}")
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file: give a directory")
-    read = read_tracks(tracks)
+    check_folder(out)
+    named = None if columns is None else [part.strip() for part in columns.split(",")]
+    read = read_tracks(tracks, named, matrix=matrix)
     chosen = _one_motion(read, motion)
     if min_frames is not None:
         chosen = chosen.seen_in(min_frames)
@@ -77,16 +85,18 @@ def sfm(
             metric=CAMERA_MODELS[metric],
             max_iter=max_iter,
             random_state=seed,
-            verbose=1,
+            verbose=int(not as_json),
         ).fit(chosen)
     except ValueError as error:
         hint = " (or --min-frames 2)" if "seen_in" in str(error) else ""
         raise ValueError(f"{tracks}: {error}{hint}") from error
-    save(model, out / FILE_NAME)
+    save_or_keep(model, out / FILE_NAME)
     model.save_ply(out / "structure.ply")
     _write_csv(out / "structure.csv", model)
+    _write_cameras(out / "cameras.csv", model)
+    _write_tracks(out / "tracks.csv", model, chosen)
     model.save_figure(out / "structure.png")
-    console.print(_summary(model, chosen, out))
+    tell("Structure from motion", _facts(model, chosen, out), as_json)
     if not model.converged_:
         raise typer.Exit(ExitCode.NOT_CONVERGED)
 
@@ -117,25 +127,66 @@ def _write_csv(path: Path, model: StructureFromMotion) -> None:
     write_text(path, "\n".join(lines) + "\n")
 
 
-def _summary(model: StructureFromMotion, tracks: Tracks, out: Path) -> RichTable:
+def _write_cameras(path: Path, model: StructureFromMotion) -> None:
+    """x = m . s + t of every frame, and the node that saw it."""
+    names = ["frame", "camera"]
+    names += [f"{axis}_{part}" for axis in "xy" for part in ("m1", "m2", "m3", "t")]
+    lines = [",".join(names)]
+    for frame, (rows, camera) in enumerate(
+        zip(model.cameras_, model.camera_of_frame_, strict=True)
+    ):
+        numbers = [repr(float(v)) for v in rows.ravel()]
+        lines.append(",".join([str(frame), str(int(camera)), *numbers]))
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def _write_tracks(path: Path, model: StructureFromMotion, tracks: Tracks) -> None:
+    """One line per frame and point: where it was seen, or where it must be."""
+    import numpy as np
+
+    filled, std = model.impute(return_std=True)
+    seen = np.isfinite(tracks.data)
+    lines = ["frame,point,x,y,std_x,std_y,seen"]
+    for frame in range(len(filled) // 2):
+        for point in range(filled.shape[1]):
+            two = (2 * frame, 2 * frame + 1)
+            numbers = [*(filled[r, point] for r in two), *(std[r, point] for r in two)]
+            known = int(all(seen[r, point] for r in two))
+            lines.append(
+                ",".join([f"{frame},{point}", *(repr(float(v)) for v in numbers), str(known)])
+            )
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def _facts(model: StructureFromMotion, tracks: Tracks, out: Path) -> list[tuple[str, Any, str]]:
     import numpy as np
 
     from dmfvi.storage import FILE_NAME
 
-    summary = RichTable(title="Structure from motion", show_header=False)
     unseen = float(np.isnan(tracks.data).mean())
     spread = np.sqrt(np.trace(model.structure_cov_, axis1=1, axis2=2) / 3.0)
     size = float(np.linalg.norm(model.structure_.std(0)))
-    rows = [
-        ("tracks", f"{tracks.n_points} points, {tracks.n_frames} frames, {unseen:.1%} not seen"),
-        ("cameras", "pooled" if model.network is None else model.network.name),
-        ("rounds", str(model.n_rounds_)),
-        ("converged", "yes" if model.converged_ else "NO: raise --max-iter"),
-        ("structure", "metric" if model.metric_ else f"affine: {model.metric_message_}"),
-        ("reprojection error", f"{model.reprojection_error_:.3f} pixels"),
-        ("deviation of a point", f"{np.median(spread):.3g} (median), structure's size {size:.3g}"),
-        ("written", escape(f"{out}/{FILE_NAME}, structure.ply, .csv, .png")),
+    told = f"{tracks.n_points} points, {tracks.n_frames} frames, {unseen:.1%} not seen"
+    where = "pooled" if model.network is None else model.network.name
+    kind = "metric" if model.metric_ else f"affine: {model.metric_message_}"
+    error = model.reprojection_error_
+    written = f"{out}/{FILE_NAME}, structure.ply, .csv, .png, cameras.csv, tracks.csv"
+    deviation = float(np.median(spread))
+    return [
+        ("tracks", told, told),
+        ("cameras", where, where),
+        ("rounds", model.n_rounds_, str(model.n_rounds_)),
+        (
+            "converged",
+            bool(model.converged_),
+            "yes" if model.converged_ else "NO: raise --max-iter",
+        ),
+        ("structure", kind, kind),
+        ("reprojection error", error, f"{error:.3g} in units of the tracks"),
+        (
+            "deviation of a point",
+            deviation,
+            f"{deviation:.3g} (median), structure's size {size:.3g}",
+        ),
+        ("written", written, written),
     ]
-    for name, value in rows:
-        summary.add_row(name, value)
-    return summary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,46 @@ from numpy.typing import NDArray
 from dmfvi.models.ratings.table import RatingTable
 from dmfvi.models.sfm.measurements import as_matrix
 from dmfvi.readers.ratings import read_ratings
-from dmfvi.readers.tables import Table, read_table
+from dmfvi.readers.tables import Column, Reading, Table, read_as
 from dmfvi.readers.tracks import read_tracks
 
 Data = Table | RatingTable
 
-#: how a file is read, by what an estimator says that it holds; ``header`` as for ``read_table``
-READERS: dict[str, Callable[[Path, bool | None], Data]] = {
-    "rows": read_table,
-    "sequences": read_table,
-    "tracks": lambda path, header: Table(as_matrix(read_tracks(path)), None),
-    "ratings": lambda path, header: read_ratings(path),
+#: how a file is read, by what an estimator says that it holds; the columns are kept as labels
+READERS: dict[str, Callable[[Path, Reading, Sequence[Column]], Data]] = {
+    "rows": read_as,
+    "sequences": read_as,
+    "tracks": lambda path, how, labels: Table(as_matrix(read_tracks(path)), None),
+    "ratings": lambda path, how, labels: read_ratings(path),
 }
+
+
+def in_one_order(tables: Sequence[Table], names: Sequence[str]) -> list[Table]:
+    """All tables with their columns in the first one's order, by name; other columns are refused."""
+    first = tables[0]
+    made = []
+    for table, name in zip(tables, names, strict=True):
+        if table.columns == first.columns and table.data.shape[1] == first.data.shape[1]:
+            made.append(table)
+            continue
+        if table.columns is None or first.columns is None:
+            raise ValueError(
+                f"{name} has {table.data.shape[1]} columns {_named(table)} names, {names[0]} has "
+                f"{first.data.shape[1]} {_named(first)}: give all files the same columns"
+            )
+        less = [c for c in first.columns if c not in table.columns]
+        more = [c for c in table.columns if c not in first.columns]
+        if less or more:
+            raise ValueError(
+                f"{name} lacks columns {less[:5]} of {names[0]} and has {more[:5]} besides: "
+                "name the columns to use (--columns), or leave some out (--drop)"
+            )
+        made.append(table.in_order(first.columns))
+    return made
+
+
+def _named(table: Table) -> str:
+    return "without" if table.columns is None else "with"
 
 
 def schema(data: Data) -> tuple[int | None, list[str] | None]:
@@ -36,7 +64,8 @@ def digest(data: Data) -> bytes:
     """SHA-256 that tells these data from others: every number, in its place, under its name."""
     parts: list[NDArray[Any]]
     if isinstance(data, Table):
-        parts, names = [data.data], data.columns or []
+        parts, names = [data.data], list(data.columns or [])
+        parts += [data.labels[place] for place in sorted(data.labels)]
     else:
         parts = [data.users, data.items, data.ratings]
         names = [str(label) for ids in (data.user_ids, data.item_ids) for label in ids]
@@ -58,8 +87,9 @@ def described(data: Data) -> tuple[str, str]:
     if isinstance(data, RatingTable):
         sizes = f"{len(data.user_ids)} x {len(data.item_ids)}, {len(data)} ratings"
         return "users x items", sizes
-    missing = float(np.isnan(data.data).mean())
+    numeric = [p for p in range(data.data.shape[1]) if p not in data.labels]
+    missing = float(np.isnan(data.data[:, numeric]).mean()) if numeric else 0.0
     return (
-        "samples x features",
+        "samples x columns",
         f"{data.data.shape[0]} x {data.data.shape[1]}, {missing:.1%} missing",
     )

@@ -13,11 +13,12 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 
 from dmfvi import __version__
@@ -28,8 +29,8 @@ from dmfvi.engines.base import Engine, Run, Task
 from dmfvi.inference.federation import Federation
 from dmfvi.models import ESTIMATORS
 from dmfvi.network import Network
-from dmfvi.readers.tables import Table
-from dmfvi.validation import name_features
+from dmfvi.readers.tables import Reading, Table
+from dmfvi.validation import name_features, warn_of_ids
 
 #: what ``dmfvi fit`` and ``dmfvi node`` run unless told otherwise
 DEFAULT_KIND = "bayesian-pca"
@@ -110,9 +111,20 @@ class ModelSettings:
         text = json.dumps(self.shared(data), sort_keys=True)
         return hashlib.sha256(text.encode()).digest()[:16]
 
-    def read(self, path: Path, header: bool | None = None) -> Data:
+    def read(self, path: Path, reading: Reading = Reading()) -> Data:  # noqa: B008  frozen
         """Data of this kind from a file."""
-        return READERS[self.form](path, header)
+        kept = tuple(self.columns.values()) if self._keeps_labels else ()
+        selected = reading
+        if reading.selection.columns:  # what is named beside the features takes part, too
+            also = [c for c in self.columns.values() if c not in reading.selection.columns]
+            names = (*reading.selection.columns, *also)
+            selected = replace(reading, selection=replace(reading.selection, columns=names))
+        return READERS[self.form](path, selected, kept)
+
+    @property
+    def _keeps_labels(self) -> bool:
+        """Whether its further columns may be words: classes, or names of sequences."""
+        return self.form == "sequences" or issubclass(KINDS[self.kind], ClassifierMixin)
 
     def estimator(self) -> Any:
         """The estimator with these settings."""
@@ -148,7 +160,28 @@ class ModelSettings:
             where = None if network is None else self._federation(network, engine)
             model.set_params(network=where, verbose=verbose)
         rows, columns, further = self.arguments(data)
+        warn_of_ids([rows], columns)
         model.fit(rows, **further)
+        name_features(model, columns)
+        return model
+
+    def fit_parts(self, parts: Sequence[Data], network: Network | None, verbose: int = 0) -> Any:
+        """The fitted estimator: all nodes in this process, each with data of its own."""
+        model = self.estimator()
+        model.set_params(network=network, verbose=verbose)
+        split = [self.arguments(part) for part in parts]
+        rows: list[Any] = [part[0] for part in split]
+        columns = split[0][1]
+        warn_of_ids(rows, columns)
+        if self.form == "sequences":
+            model.fit(
+                [
+                    np.split(x, np.cumsum(more["lengths"])[:-1]) if more else [x]
+                    for x, _, more in split
+                ]
+            )
+        else:
+            model.fit(rows, **{name: [part[2][name] for part in split] for name in split[0][2]})
         name_features(model, columns)
         return model
 
@@ -162,7 +195,9 @@ class ModelSettings:
             raise ValueError(f"the table has no column beside {' and '.join(places)}")
         if self.form == "rows" and not KINDS[self.kind]._takes_missing:
             _check_complete(data, self.kind)
-        further = {name: data.data[:, place] for name, place in places.items()}
+        further = {
+            name: data.labels.get(place, data.data[:, place]) for name, place in places.items()
+        }
         names = data.columns and [c for i, c in enumerate(data.columns) if i not in places.values()]
         return rows, names, KINDS[self.kind]._from_columns(**further)
 
@@ -216,7 +251,9 @@ def place_of(table: Table, name: str | int, what: str) -> int:
 
 
 def _check_complete(table: Table, kind: str) -> None:
+    words = [p for p, column in table.labels.items() if column.dtype.kind == "U"]
     missing = np.argwhere(np.isnan(table.data))
+    missing = missing[~np.isin(missing[:, 1], words)]
     if len(missing):
         row, column = (int(v) for v in missing[0])
         name = column + 1 if table.columns is None else repr(table.columns[column])

@@ -174,7 +174,7 @@ class NodeProgram:
         self._forget()
         self._warn_of_missing()
         self.say("done")
-        return Ended(path, bool(self.outcome.result.converged_), self.missing)
+        return Ended(path, self.outcome.result._ended_well, self.missing)
 
     def fit(self, network: Network) -> Any:
         """One fit in the present epoch, from the journal if it belongs to it."""

@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike
 
 #: parameters of a constructor that are not settings of a model
 NOT_SETTINGS = {"network", "verbose"}
+#: the setting that lists labels, which are numbers or words
+LABELS = "classes"
 #: how files say None, where a setting may be None
 NOTHING = "none"
 #: what a union with ArrayLike contains
@@ -28,6 +30,14 @@ class Setting:
 
     def parsed(self, value: Any, kind: str) -> Any:
         """A value from a file as the estimator takes it, or an error that says what is allowed."""
+        if self.name == LABELS and isinstance(value, list | tuple) and value:
+            if all(
+                type(each) is type(value[0]) and type(each) in (int, float, str) for each in value
+            ):
+                return tuple(value)  # labels keep their type
+            raise ValueError(
+                f"{self.name} of a {kind} must be a list of labels of one type, received {value!r}"
+            )
         for option in _options(self.hint):
             try:
                 return _as(option, value)

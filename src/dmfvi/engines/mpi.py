@@ -21,6 +21,7 @@ from dmfvi.consensus.allreduce import EVERYONE
 from dmfvi.consensus.base import LocalView
 from dmfvi.engines.base import Observer, Run, Task, record_round
 from dmfvi.engines.links import Links
+from dmfvi.extras import lacking
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.node import (
@@ -327,8 +328,6 @@ class _Sum(_Exchange):
 def _world() -> Any:
     try:
         from mpi4py import MPI
-    except ImportError as error:
-        raise ImportError(
-            "engine='mpi' needs mpi4py and an MPI library: pip install 'dmfvi[mpi]'"
-        ) from error
+    except (ImportError, RuntimeError) as error:  # the latter where mpi4py finds no library
+        raise lacking("engine='mpi'", "mpi4py and an MPI library", "mpi") from error
     return MPI.COMM_WORLD

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmfvi.extras import lacking
 from dmfvi.models.ratings.ids import IdIndex
 from dmfvi.models.ratings.table import RatingTable
 from dmfvi.readers.rating_cache import cached
@@ -35,14 +36,15 @@ NAMES = {
     "rating": ("rating", "score", "stars", "value", "r"),
 }
 NETFLIX_PATTERNS = ("mv_*.txt", "combined_data_*.txt")
-PARQUET = (".parquet", ".pq")
+#: files that are no text, and how they are read
+BINARY = {".parquet": "parquet", ".pq": "parquet", ".npz": "sparse"}
 
 
 class Source(NamedTuple):
     """Files of one data set, and how to read them."""
 
     files: tuple[Path, ...]
-    kind: str  # netflix, delimited, parquet
+    kind: str  # netflix, delimited, parquet, sparse
     delimiter: str = ","
     places: tuple[int, int, int] = (0, 1, 2)
     skip: int = 0
@@ -67,7 +69,7 @@ def read_ratings(
 
     Understood: a directory of Netflix ``mv_*.txt`` or ``combined_data_*.txt``, one such file, MovieLens
     ``u.data`` (tabs), ``ratings.dat`` (::) and ``ratings.csv``, other .csv and .parquet files with
-    columns named like user, item and rating or given by ``columns``. ``text_ids`` is whether ids of
+    columns named like user, item and rating or given by ``columns``, and .npz of ``scipy.sparse.save_npz``. ``text_ids`` is whether ids of
     a text file are words; None: they are if the first line's are no whole numbers. ``cache`` keeps a compact copy
     (True: in the user's cache directory) that is used as long as the source does not change.
     ``progress(bytes read, bytes in all)`` is called now and then.
@@ -104,8 +106,8 @@ def find_source(path: Path, columns: tuple[str, str, str] | None = None) -> Sour
             f"{path} has no {' or '.join(NETFLIX_PATTERNS)}, ratings.csv, ratings.dat or u.data: "
             "name the file itself"
         )
-    if path.suffix.lower() in PARQUET:
-        return Source((path,), "parquet", columns=columns)
+    if path.suffix.lower() in BINARY:
+        return Source((path,), BINARY[path.suffix.lower()], columns=columns)
     with path.open("rb") as handle:
         first = handle.readline(1 << 16).decode("utf-8-sig", "replace").strip()
     if not first:
@@ -196,6 +198,8 @@ def _ids_of(words: list[str]) -> NDArray[Any]:
 def _read(source: Source, advance: Progress) -> RatingTable:
     if source.kind == "netflix":
         table = _coded(read_netflix(source.files, progress=advance), source.files[0])
+    elif source.kind == "sparse":
+        table = _read_sparse(source.files[0])
     elif source.kind == "parquet":
         table = _read_parquet(source, advance)
     elif source.text_ids:
@@ -290,13 +294,24 @@ def _text_rows(file: Path, source: Source, width: int) -> list[list[str]]:
     return [row for _, row in _numbered_rows(file, source, width)]
 
 
+def _read_sparse(file: Path) -> RatingTable:
+    """A matrix users x items of scipy.sparse.save_npz; ids are numbers of rows and columns."""
+    from scipy.sparse import coo_array, load_npz
+
+    try:
+        matrix = coo_array(load_npz(file))
+    except Exception as error:  # a damaged or foreign file raises nearly anything
+        raise ValueError(
+            f"{file} is not a sparse matrix of scipy.sparse.save_npz: {error}"
+        ) from error
+    return _coded(Triples(matrix.row, matrix.col, matrix.data), file)
+
+
 def _read_parquet(source: Source, advance: Progress) -> RatingTable:
     try:
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise ImportError(
-            "reading .parquet needs pyarrow: pip install 'dmfvi[parquet]', or save the table as .csv"
-        ) from error
+        raise lacking("reading .parquet", "pyarrow", "parquet") from error
     file = source.files[0]
     try:
         reader = pq.ParquetFile(file)

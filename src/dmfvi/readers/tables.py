@@ -1,53 +1,183 @@
-"""Tables from files: .npy, .npz and .csv, empty cells are missing."""
+"""Tables of numbers from files: .npy, .npz, and files of cells (``readers.sheets``); empty cells are missing."""
 
 from __future__ import annotations
 
-import csv
-import itertools
-import warnings
 import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmfvi.linalg import FloatArray
+from dmfvi.readers.sheets import Sheet, TableFormat, check_exists, read_sheet
 
-MISSING_WORDS = {"", "na", "nan", "null", "none", "?"}
+#: a column by its name, or by its number from 1
+Column = str | int
 
 
 class Table(NamedTuple):
-    """Numbers with NaN for missing entries, and the column names where the file has them."""
+    """Numbers with NaN for missing entries, and the column names where the file has them.
+
+    ``labels`` are the columns that are kept as the file has them, by place; where they are words ``data`` has NaN.
+    """
 
     data: FloatArray
     columns: list[str] | None
+    labels: Mapping[int, NDArray[Any]] = {}
+
+    def taking(self, places: Sequence[int]) -> Table:
+        """Some columns, in this order."""
+        return Table(
+            self.data[:, list(places)],
+            None if self.columns is None else [self.columns[p] for p in places],
+            {at: self.labels[p] for at, p in enumerate(places) if p in self.labels},
+        )
+
+    def in_order(self, names: Sequence[str]) -> Table:
+        """The same columns in another order."""
+        assert self.columns is not None
+        return self.taking([self.columns.index(name) for name in names])
 
 
-def read_table(path: str | Path, header: bool | None = None) -> Table:
+@dataclass(frozen=True)
+class Selection:
+    """Which columns of a file take part: all in the file's order, or those named, in the order named.
+
+    ``drop`` and ``id`` do not; ``id`` columns are carried to files of results.
+    """
+
+    columns: tuple[Column, ...] = ()
+    drop: tuple[Column, ...] = ()
+    id: tuple[Column, ...] = ()
+
+    def places(self, sheet: Sheet, also: Sequence[Column] = ()) -> list[int]:
+        """Places of the columns that take part; ``also`` are needed beside ``columns``."""
+        return self.among(sheet.place, sheet.width, str(sheet.file), also)
+
+    def among(
+        self,
+        place: Callable[[Column, str], int],
+        width: int,
+        file: str,
+        also: Sequence[Column] = (),
+    ) -> list[int]:
+        """As ``places``, for whatever can find a column's place."""
+        chosen = [place(c, "--columns") for c in self.columns]
+        needed = [place(c, "column") for c in also]
+        left_out = {place(c, "--drop") for c in self.drop} | {place(c, "--id") for c in self.id}
+        for what, found in (("is needed", needed), ("is in --columns", chosen)):
+            for at in found:
+                if at in left_out:
+                    raise ValueError(
+                        f"{file}: column {at + 1} {what}, and in --drop or --id: choose"
+                    )
+        if len(set(chosen)) < len(chosen):
+            raise ValueError(f"{file}: --columns names a column twice")
+        used = chosen + [at for at in needed if at not in chosen] if chosen else list(range(width))
+        kept = [at for at in used if at not in left_out]
+        if not kept:
+            raise ValueError(f"{file}: all columns are left out, none is left to learn from")
+        return kept
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a file of data is read."""
+
+    format: TableFormat = field(default_factory=TableFormat)
+    selection: Selection = field(default_factory=Selection)
+
+
+def read_table(
+    path: str | Path,
+    header: bool | None = None,
+    *,
+    separator: str | None = None,
+    decimal: str = ".",
+    missing: Sequence[str] = (),
+    percent: bool = False,
+    columns: Sequence[Column] = (),
+    drop: Sequence[Column] = (),
+    labels: Sequence[Column] = (),
+) -> Table:
     """Read a table; anything that is not one is refused with the line where it fails.
 
-    ``header`` is whether the first line of a .csv names the columns; None: it does if it is not
-    all numbers. Empty cells and NA, NaN, null, none, ? are missing.
+    Parameters
+    ----------
+    path : path
+        .csv, .tsv, .npy, .npz; .parquet and .feather with pyarrow, .xlsx with openpyxl.
+    header : bool or None
+        Whether the first line of a text file names the columns; None: it does if it is not all numbers.
+    separator : str or None
+        Between cells; None: what the first line has of tabs, ``;`` and ``,``.
+    decimal : {".", ","}
+        Decimal sign.
+    missing : sequence of str
+        Words that mark missing cells beside an empty cell, NA, N/A, #N/A, NaN, null, none and ?.
+    percent : bool
+        Whether ``12 %`` is the number 0.12; otherwise it is text.
+    columns, drop : sequence of names or numbers from 1
+        Columns to use, all by default, and columns to leave out.
+    labels : sequence of names or numbers from 1
+        Columns that are kept as they are in ``Table.labels``: whole numbers, numbers or words.
     """
+    how = TableFormat(header, separator, decimal, tuple(missing), percent)
+    return read_as(path, Reading(how, Selection(tuple(columns), tuple(drop))), labels)
+
+
+def read_as(path: str | Path, reading: Reading, labels: Sequence[Column] = ()) -> Table:
+    """As ``read_table``."""
     file = Path(path)
-    if not file.exists():
-        hint = ": {rank} is for --engine mpi" if "{rank}" in str(file) else ""
-        raise FileNotFoundError(f"{file} does not exist{hint}")
-    readers = {".npy": _read_npy, ".npz": _read_npz}
-    known = sorted([*readers, ".csv"])
-    if file.suffix.lower() not in known:
-        raise ValueError(f"{file}: unknown format {file.suffix!r}, use one of {known}")
-    if file.suffix.lower() == ".csv":
-        table = _read_csv(file, header)
-    else:
-        table = readers[file.suffix.lower()](file)
-    if table.data.ndim != 2 or table.data.size == 0:
+    arrays = {".npy": _read_npy, ".npz": _read_npz}
+    if file.suffix.lower() not in arrays:
+        return table_of(read_sheet(file, reading.format), reading.selection, labels)
+    check_exists(file)
+    array = arrays[file.suffix.lower()](file)
+    if array.ndim != 2 or array.size == 0:
         raise ValueError(
-            f"{file} holds an array of shape {table.data.shape}: "
+            f"{file} holds an array of shape {array.shape}: "
             "a table needs samples in rows and features in columns"
         )
-    check_finite(table, file)
-    return table
+    width = array.shape[1]
+    kept = [number_of(c, width, file) for c in labels]
+    whole = Table(
+        array.astype(np.float64), None, {p: array[:, p] for p in kept if array.dtype.kind in "iub"}
+    )
+    check_finite(whole, file)
+    if reading.selection == Selection():
+        return whole
+    return whole.taking(
+        reading.selection.among(lambda c, _: number_of(c, width, file), width, str(file), labels)
+    )
+
+
+def table_of(sheet: Sheet, selection: Selection, labels: Sequence[Column] = ()) -> Table:
+    """The columns of a sheet that take part, as numbers."""
+    places = selection.places(sheet, labels)
+    kept = {place: sheet.labels(place) for place in (sheet.place(c, "column") for c in labels)}
+    words = [p for p in places if p in kept and kept[p].dtype.kind == "U"]
+    data = np.full((len(sheet.rows), len(places)), np.nan)
+    numeric = [at for at, p in enumerate(places) if p not in words]
+    data[:, numeric] = sheet.numbers([places[at] for at in numeric])
+    made = Table(
+        data,
+        None if sheet.columns is None else [sheet.columns[p] for p in places],
+        {at: kept[p] for at, p in enumerate(places) if p in kept},
+    )
+    check_finite(made, sheet.file)
+    return made
+
+
+def number_of(column: Column, width: int, file: Path) -> int:
+    """The place of a column of an array."""
+    if not str(column).isdigit() or not 1 <= int(column) <= width:
+        raise ValueError(
+            f"column {column!r} is not in 1..{width}: the columns of {file} have numbers, no names"
+        )
+    return int(column) - 1
 
 
 def check_finite(table: Table, file: Path) -> None:
@@ -68,122 +198,32 @@ def check_cells(table: Table, file: Path, allow_empty: bool = False) -> None:
     """Refuse infinities and columns without any value, by name."""
     check_finite(table, file)
     unseen = np.flatnonzero(~np.isfinite(table.data).any(0))
+    unseen = np.array([p for p in unseen if p not in table.labels], dtype=int)
     if len(unseen) and not allow_empty:
         shown = ", ".join(_name(table, column) for column in unseen[:5])
         raise ValueError(f"{file}: no value in column {shown}: drop it")
 
 
-def _read_npy(file: Path) -> Table:
+def _read_npy(file: Path) -> NDArray[Any]:
     try:
-        return Table(_numbers(np.load(file, allow_pickle=False), file), None)
+        return _numbers(np.load(file, allow_pickle=False), file)
     except (ValueError, EOFError, OSError) as error:
         raise ValueError(f"{file} is not a readable .npy file of numbers: {error}") from error
 
 
-def _read_npz(file: Path) -> Table:
+def _read_npz(file: Path) -> NDArray[Any]:
     try:
         with np.load(file, allow_pickle=False) as archive:
             names = list(archive.files)
             name = "X" if "X" in names else names[0] if len(names) == 1 else None
             if name is None:
                 raise ValueError(f"holds {names}: keep one array, or name the table 'X'")
-            return Table(_numbers(archive[name], file), None)
+            return _numbers(archive[name], file)
     except (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile) as error:
         raise ValueError(f"{file} is not a readable .npz table: {error}") from error
 
 
-def _numbers(array: np.ndarray, file: Path) -> FloatArray:
+def _numbers(array: NDArray[Any], file: Path) -> NDArray[Any]:
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{file} holds {array.dtype} values, numbers are needed")
-    return array.astype(np.float64)
-
-
-def _read_csv(file: Path, header: bool | None) -> Table:
-    try:
-        with file.open(newline="", encoding="utf-8-sig") as handle:
-            rows = [(number, row) for number, row in enumerate(csv.reader(handle), 1) if row]
-    except csv.Error as error:
-        raise ValueError(f"{file} is not a readable .csv table: {error}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not UTF-8 text ({error.reason}): save it as UTF-8") from error
-    if not rows:
-        raise ValueError(f"{file} is empty")
-    columns = None
-    if len(rows[0][1]) == 1 and (";" in rows[0][1][0] or "\t" in rows[0][1][0]):
-        raise ValueError(
-            f"{file} is separated by {';' if ';' in rows[0][1][0] else 'tabs'}: use commas"
-        )
-    if header is None:
-        header = _names_columns(file, rows)
-    if header:
-        columns = [cell.strip() for cell in rows[0][1]]
-        _check_names(columns, file)
-        rows = rows[1:]
-    if not rows:
-        return Table(np.empty((0, 0)), columns)
-    width = len(columns) if columns is not None else len(rows[0][1])
-    data = np.empty((len(rows), width))
-    for at, (line, row) in enumerate(rows):
-        if len(row) != width:
-            raise ValueError(f"{file}, line {line}: {len(row)} cells, expected {width}")
-        for column, cell in enumerate(row):
-            if not _is_number(cell):
-                name = columns[column] if columns is not None else f"{column + 1}"
-                raise ValueError(
-                    f"{file}, line {line}, column {name!r}: {cell!r} is not a number; "
-                    "drop or encode columns that are not numeric, leave missing cells empty"
-                )
-            data[at, column] = np.nan if cell.strip().lower() in MISSING_WORDS else float(cell)
-    return Table(data, columns)
-
-
-def _names_columns(file: Path, rows: list[tuple[int, list[str]]]) -> bool:
-    """Whether the first line names the columns, as far as one can see."""
-    line, first = rows[0]
-    numbers = [_is_number(cell) for cell in first if cell.strip()]
-    if any(numbers) and not all(numbers):
-        odd = next(cell for cell in first if not _is_number(cell))
-        raise ValueError(
-            f"{file}, line {line}: {odd!r} is not a number, other cells are; "
-            "say whether the first line names the columns (--header or --no-header)"
-        )
-    if all(numbers) and _counts_up([row for _, row in rows[:2]]):
-        warnings.warn(
-            f"{file}, line {line}: {','.join(first[:3])}... is taken for data; if it names the columns "
-            "say so (--header, header=True), else --no-header",
-            UserWarning,
-            stacklevel=4,
-        )
-    return not all(numbers)
-
-
-def _counts_up(rows: list[list[str]]) -> bool:
-    """Whether a first line of numbers looks like names: years, or 0, 1, 2, ..., and the next line does not."""
-    one_by_one = [
-        all(cell.strip().isdigit() for cell in row)
-        and all(int(b) - int(a) == 1 for a, b in itertools.pairwise(row))
-        for row in rows
-    ]
-    return len(rows[0]) > 1 and one_by_one == [True, False]
-
-
-def _check_names(columns: list[str], file: Path) -> None:
-    empty = [i + 1 for i, name in enumerate(columns) if not name]
-    if empty:
-        raise ValueError(
-            f"{file}: column {empty[0]} has no name; if it is a row index, drop it "
-            "(pandas: to_csv(index=False)), else name it"
-        )
-    twice = sorted({name for name in columns if columns.count(name) > 1})
-    if twice:
-        raise ValueError(f"{file}: columns {twice[:5]} occur more than once, rename them")
-
-
-def _is_number(cell: str) -> bool:
-    if cell.strip().lower() in MISSING_WORDS:
-        return True
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+    return array

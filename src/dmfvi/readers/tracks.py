@@ -1,11 +1,11 @@
 """Point tracks from files: 2F x P matrices, NaN where a point is not seen.
 
-Rows are x1 y1 x2 y2 ... of the frames, columns are points, numbers are pixels.
+Rows are x1 y1 x2 y2 ... of the frames, columns are points, numbers are in units of the tracks (pixels, mostly).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +13,91 @@ import numpy as np
 
 from dmfvi.linalg import FloatArray, plain
 from dmfvi.models.sfm.tracks import Tracks
-from dmfvi.readers.tables import Table, read_table
+from dmfvi.readers.tables import Column, Table, read_table
 
 #: columns of a .csv with one observation a line
 LONG_COLUMNS = ("frame", "point", "x", "y")
 
 
-def read_tracks(path: str | Path) -> Tracks:
+#: how others name them, in lower case
+ALIASES = {
+    "frame": {"frame", "frame_id", "frameid", "frame_no", "image", "image_id", "img", "view", "f"},
+    "point": {"point", "point_id", "track", "track_id", "trackid", "feature", "feature_id", "id"},
+    "x": {"x", "u", "px", "pos_x", "x_px"},
+    "y": {"y", "v", "py", "pos_y", "y_px"},
+}
+#: widths at which a table may hold one observation a line: a number or a label may come after x and y
+OBSERVATION_WIDTHS = (4, 5, 6)
+
+
+def read_tracks(
+    path: str | Path, columns: Sequence[Column] | None = None, *, matrix: bool = False
+) -> Tracks:
     """Read tracks; the format is recognised by what the file holds.
 
     ``.mat`` (MATLAB 5): ``measurement_matrix`` (Caltech turntable and single Hopkins objects), ``M`` and mask
     ``W`` (Oxford dinosaur), ``track_x`` and ``track_y`` (CMU hotel, P x F), ``y`` with labels ``s``
     (Hopkins155 ``*_truth.mat``). ``.csv``: columns frame, point, x, y with one observation a line, or the
-    2F x P matrix itself; ``.npy`` and ``.npz``: the matrix.
+    2F x P matrix itself; ``.npy`` and ``.npz``: the matrix. ``columns`` names or numbers the four columns of
+    observations where they are called otherwise; ``matrix`` says that a table which looks like observations is none.
     """
     file = Path(path)
     if file.suffix.lower() == ".mat":
         return _read_mat(file)
-    if file.exists() and file.suffix.lower() not in (".csv", ".npy", ".npz"):
+    if file.exists() and file.suffix.lower() not in (".csv", ".tsv", ".npy", ".npz"):
         raise ValueError(
-            f"{file}: unknown format {file.suffix!r}, tracks are .mat, .csv, .npy or .npz"
+            f"{file}: unknown format {file.suffix!r}, tracks are .mat, .csv, .tsv, .npy or .npz"
         )
+    if columns is not None:
+        if len(columns) != len(LONG_COLUMNS) or matrix:
+            raise ValueError(
+                f"--columns needs the columns of frame, point, x and y (columns=), received {list(columns)}"
+            )
+        return Tracks(_from_observations(read_table(file, columns=columns), file), file.stem)
     table = read_table(file)
-    names = {c.lower() for c in table.columns or []}
-    if {"frame", "point"} & names and not set(LONG_COLUMNS) <= names:
-        lacking = sorted(set(LONG_COLUMNS) - names)
+    names = [c.lower() for c in table.columns or []]
+    if matrix:
+        return Tracks(_even(table.data, file), file.stem)
+    if set(LONG_COLUMNS) <= set(names):
+        order = [names.index(name) for name in LONG_COLUMNS]
+        return Tracks(_from_observations(table.taking(order), file), file.stem)
+    if {"frame", "point"} & set(names):
+        lacking = sorted(set(LONG_COLUMNS) - set(names))
         raise ValueError(f"{file} lacks columns {lacking}: observations need frame, point, x and y")
-    if set(LONG_COLUMNS) <= names:
-        return Tracks(_from_observations(table, file), file.stem)
+    if _looks_like_observations(table):
+        shown: list[Column] = [*(table.columns or range(1, table.data.shape[1] + 1))]
+        example = ",".join(str(c) for c in _guess(shown))
+        raise ValueError(
+            f"{file} has columns {shown} and looks like one observation a line, not like a 2F x P matrix: name the "
+            f"columns of frame, point, x and y (--columns {example}), or say that it is a matrix (--matrix)"
+        )
     return Tracks(_even(table.data, file), file.stem)
+
+
+def _looks_like_observations(table: Table) -> bool:
+    """Names that stand for frames and points, or two columns of whole numbers that number pairs in a narrow table."""
+    names = {c.lower().strip() for c in table.columns or []}
+    if names & ALIASES["frame"] and names & ALIASES["point"]:
+        return True
+    if table.data.shape[1] not in OBSERVATION_WIDTHS or len(table.data) < 4:
+        return False
+    first = table.data[:, :2]
+    whole = np.isfinite(first).all() and (first == np.floor(first)).all() and (first >= 0).all()
+    if not whole or not (np.isfinite(table.data[:, 2:4]).all()):
+        return False
+    repeated = all(len(np.unique(column)) < len(column) for column in first.T)
+    return bool(repeated and len(np.unique(first, axis=0)) == len(first))
+
+
+def _guess(shown: Sequence[Column]) -> list[Column]:
+    """Which column is which, as far as names say it."""
+    left = list(shown)
+    found: list[Column] = []
+    for role in LONG_COLUMNS:
+        named = [c for c in left if str(c).lower().strip() in ALIASES[role]]
+        found.append(named[0] if named else left[0])
+        left.remove(found[-1])
+    return found
 
 
 def _read_mat(file: Path) -> Tracks:
@@ -127,8 +183,7 @@ def _even(data: FloatArray, file: Path) -> FloatArray:
 
 
 def _from_observations(table: Table, file: Path) -> FloatArray:
-    columns = [c.lower() for c in table.columns or []]
-    frame, point, x, y = (table.data[:, columns.index(name)] for name in LONG_COLUMNS)
+    frame, point, x, y = table.data.T
     for name, values in (("frame", frame), ("point", point)):
         wrong = np.flatnonzero(
             ~(np.isfinite(values) & (values == np.floor(values)) & (values >= 0))

@@ -15,6 +15,8 @@ from dmfvi.report.figures import BLUE, ORANGE
 VISIBLE = 0.06
 #: at most so many ellipsoids are drawn, the most uncertain first
 MAX_ELLIPSOIDS = 400
+#: opacity of one ellipsoid; many are paler, so that they do not hide each other
+OPACITY, OPAQUE_BELOW = 0.25, 60
 #: vertices of the sphere that is bent into an ellipsoid
 MERIDIANS, PARALLELS = 13, 7
 
@@ -49,11 +51,16 @@ def _draw(ax: Any, structure: FloatArray, covariance: FloatArray, radius: float)
     u, v = np.meshgrid(np.linspace(0, 2 * np.pi, MERIDIANS), np.linspace(0, np.pi, PARALLELS))
     sphere = np.stack([np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v)], axis=-1)
     spread = np.trace(covariance, axis1=1, axis2=2)
-    for point in np.argsort(-spread)[:MAX_ELLIPSOIDS]:
+    drawn = np.argsort(-spread)[:MAX_ELLIPSOIDS]
+    alpha = OPACITY * min(1.0, OPAQUE_BELOW / len(drawn))
+    ax.computed_zorder = False  # points stay in front of ellipsoids
+    for point in drawn:
         values, axes = np.linalg.eigh(covariance[point])
         shape = sphere @ (axes * np.sqrt(values.clip(0.0))).T * radius + structure[point]
-        ax.plot_surface(*np.moveaxis(shape, -1, 0), color=ORANGE, alpha=0.25, linewidth=0)
-    ax.scatter(*structure.T, color=BLUE, s=5, depthshade=False)
+        ax.plot_surface(
+            *np.moveaxis(shape, -1, 0), color=ORANGE, alpha=alpha, linewidth=0, zorder=1
+        )
+    ax.scatter(*structure.T, color=BLUE, s=5, depthshade=False, zorder=2)
     ax.set_xlabel("x")
     ax.set_ylabel("y")
     ax.set_zlabel("depth")

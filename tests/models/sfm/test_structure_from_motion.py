@@ -216,5 +216,7 @@ def test_ply_and_figure_are_written(tmp_path: Path) -> None:
     assert "element vertex 8" in lines
     body = np.array([line.split() for line in lines[lines.index("end_header") + 1 :]], dtype=float)
     np.testing.assert_allclose(body[:, :3], model.structure_, rtol=1e-7)
-    np.testing.assert_allclose(body[:, 3], model.structure_cov_[:, 0, 0], rtol=1e-7)
+    deviation = np.sqrt(np.trace(model.structure_cov_, axis1=1, axis2=2) / 3)
+    np.testing.assert_allclose(body[:, 3], deviation, rtol=1e-7)
+    np.testing.assert_allclose(body[:, 4], model.structure_cov_[:, 0, 0], rtol=1e-7)
     assert model.save_figure(tmp_path / "cube.png").stat().st_size > 10_000

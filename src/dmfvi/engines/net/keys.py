@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dmfvi.extras import lacking
 from dmfvi.storage.files import replacing
 
 CA_DAYS, NODE_DAYS = 3650, 365
@@ -198,5 +199,5 @@ def _cryptography() -> tuple[Any, Any, Any, Any]:
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError as error:
-        raise ImportError("keys need the cryptography package: pip install 'dmfvi[net]'") from error
+        raise lacking("dmfvi keys", "the cryptography package", "net") from error
     return x509, hashes, ec, serialization

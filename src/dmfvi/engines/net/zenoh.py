@@ -11,6 +11,7 @@ from typing import Any
 
 from dmfvi.engines.net.keys import common_name
 from dmfvi.engines.net.limits import Inbox, Limits
+from dmfvi.extras import lacking
 
 #: microseconds that a frame may wait for a busy link before it is dropped: a frozen neighbour must not hold a node up
 PATIENT_DROP = {"wait_before_drop": 100_000, "max_wait_before_drop_fragments": 500_000}
@@ -203,8 +204,9 @@ def _access(peers: Mapping[int, str], prefix: str) -> dict[str, Any]:
 
 
 def _zenoh() -> Any:
+    """The optional package."""
     try:
         import zenoh
     except ImportError as error:
-        raise ImportError("nodes on a network need zenoh: pip install 'dmfvi[net]'") from error
+        raise lacking("a node on a network", "Zenoh", "net") from error
     return zenoh

@@ -39,10 +39,12 @@ class HiddenMarkovEstimator(NetworkEstimator):
         """Rows with the same number one after the other are a sequence; without numbers all rows are one."""
         if sequence is None:
             return {}
-        if np.isnan(sequence).any():
-            row = int(np.flatnonzero(np.isnan(sequence))[0])
+        named = np.asarray(sequence)
+        if named.dtype.kind == "f" and np.isnan(named).any():
+            row = int(np.flatnonzero(np.isnan(named))[0])
             raise ValueError(f"sample {row + 1} has no sequence: the column must number them all")
-        return {"lengths": np.diff(np.flatnonzero(np.r_[True, np.diff(sequence) != 0, True]))}
+        edges = np.flatnonzero(np.r_[True, named[1:] != named[:-1], True])
+        return {"lengths": np.diff(edges)}
 
     def predict(self, X: Any, lengths: Any = None) -> NDArray[np.int64]:
         """The jointly most probable states (Viterbi), one per observation."""

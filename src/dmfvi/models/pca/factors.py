@@ -46,12 +46,28 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
             )
         return np.asarray(latent @ self.components_ + self.mean_)
 
-    def impute(self, X: ArrayLike, return_std: bool = False) -> Any:
+    def impute(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        *,
+        n_draws: int | None = None,
+        random_state: Any = None,
+    ) -> Any:
         """X with missing entries replaced by their predictive means.
 
-        With ``return_std`` also the predictive standard deviations, zero where X is observed.
+        With ``return_std`` also the predictive standard deviations, zero where X is observed. With ``n_draws`` multiple
+        imputations (n_draws, n, D): missing entries are drawn, jointly within a draw, from the predictive distribution.
         """
         data = self._checked_rows(X)
+        if n_draws is not None:
+            check_whole("n_draws", n_draws, 1)
+            if return_std:
+                raise ValueError(
+                    "n_draws gives draws, which have no return_std: ask for one of them"
+                )
+            drawn = self.posterior_.draws(data, int(n_draws), generator_of(random_state))
+            return np.where(np.isnan(data), drawn, data)
         mean, variance = self.posterior_.predict(data)
         missing = np.isnan(data)
         filled = np.where(missing, mean, data)

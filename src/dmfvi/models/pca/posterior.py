@@ -214,6 +214,22 @@ class PcaPosterior:
             )
         return means, variances + self.noise_variance
 
+    def draws(self, data: FloatArray, n_draws: int, rng: np.random.Generator) -> FloatArray:
+        """Whole rows (n_draws, n, D) from q(W~) q(tau) q(z | x) and the noise; means and variances are those of ``predict``."""
+        m = self.n_latent
+        z, spread = self.latent(data)
+        root = np.linalg.cholesky(spread + 1e-300 * np.eye(m))
+        rows = None if not self.covariance.any() else self.family()["rows"]
+        made = np.empty((n_draws, *data.shape))
+        for i in range(n_draws):
+            weights = self.mean if rows is None else rows.sample(rng)
+            latent = z + np.einsum("nij,nj->ni", root, rng.standard_normal(z.shape))
+            location = weights[:, m] if weights.shape[1] > m else 0.0
+            noise = rng.gamma(self.noise_shape, 1.0 / self.noise_rate)
+            error = rng.standard_normal(data.shape) / np.sqrt(noise)
+            made[i] = latent @ weights[:, :m].T + location + error
+        return made
+
     def log_likelihood(self, data: FloatArray) -> FloatArray:
         """log p(x_n) of the observed part of each row under the posterior mean model.
 

@@ -86,7 +86,7 @@ class PriorKnowledge:
         held = (made.coefficients * ridge) @ made.coefficients.T + self.weight * self.scatter
         density = 0.5 * self.weight * made.log_det_precision - 0.5 * np.sum(made.precision * held)
         density += 0.5 * k * (np.log(ridge).sum() + np.linalg.slogdet(spread)[1])
-        density -= 0.5 * k * np.sum((gram + np.diag(ridge)) * spread)
+        density -= 0.5 * k * (np.sum((gram + np.diag(ridge)) * spread) - len(ridge))
         return replace(made, log_density=float(density))
 
 

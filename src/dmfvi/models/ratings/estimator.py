@@ -23,12 +23,14 @@ from dmfvi.models.ratings.model import RatingModel
 from dmfvi.models.ratings.posterior import UserPosteriors
 from dmfvi.models.ratings.predictor import RatingPredictor
 from dmfvi.models.ratings.shard import make_rating_shard
-from dmfvi.models.ratings.start import agree_on_choice, agree_on_rating_units
+from dmfvi.models.ratings.start import RatingUnits, agree_on_choice, agree_on_rating_units
 from dmfvi.models.ratings.table import RatingInput, joined, read_input, split_block
 from dmfvi.models.ratings.validation import Watched
 from dmfvi.progress import live_sweeps
 from dmfvi.validation import check_choice, check_whole
 
+#: relative change of the items' posterior below which a fixed number of sweeps counts as converged
+SETTLED = 1e-3
 #: a compiled sweep unrolls the rank
 MOST_COMPONENTS = 32
 
@@ -60,7 +62,8 @@ class RatingFactorization(RatingPredictor):
         and where the nodes run. With ``engine="mpi"`` every rank is a node and passes its own users' ratings; it ends
         with the posterior of all items and of its own users (docs/deploy.md).
     tol : float or None
-        Relative change of the items' posterior at which to stop; None makes exactly ``max_iter`` sweeps.
+        Relative change of the items' posterior at which to stop; None makes exactly ``max_iter`` sweeps, which is
+        enough for predictions but not for comparing bounds.
     max_iter : int
         Largest number of sweeps (iterations) over all ratings.
     random_state : int, RandomState or None
@@ -95,7 +98,9 @@ class RatingFactorization(RatingPredictor):
     node_posteriors_ : list of RatingPosterior
         Items at every node that runs in this process.
     lower_bound_ : float
-        Evidence lower bound before the last sweep, up to constants of the hierarchy.
+        Evidence lower bound before the last sweep, in the units of the ratings and with all constants; coefficients and
+        variances of the hierarchy are at their best values, as in empirical Bayes. It is nan after a single sweep. Compare
+        ranks by it only where ``converged_``: it still grows by hundreds after 20 sweeps.
     history_ : dict of arrays
         One entry per sweep: ``objective``, ``change``, ``disagreement``, ``bytes_sent``, and ``rmse`` if ratings were held out.
     n_iter_ : int
@@ -107,7 +112,7 @@ class RatingFactorization(RatingPredictor):
     n_start_bytes_ : int
         Bytes sent in those.
     converged_ : bool
-        Whether ``tol`` was met.
+        Whether ``tol`` was met; with ``tol=None`` whether the last sweep changed the items by less than 1e-3.
 
     Examples
     --------
@@ -323,7 +328,8 @@ class RatingFactorization(RatingPredictor):
         self._user_posteriors = UserPosteriors.joined(
             [UserPosteriors.of(shard, belief, steps) for shard, belief in pairs]
         )
-        super()._keep(inference)
+        units: RatingUnits = inference.model.units  # type: ignore[attr-defined]
+        super()._keep(inference, -units.n_ratings * float(np.log(units.scale)))
         least = [record.least_sweeps for record in inference.run.history]
         swept = np.flatnonzero(np.diff(least, prepend=0))
         sent = np.cumsum(self.history_["bytes_sent"])[swept]
@@ -333,6 +339,10 @@ class RatingFactorization(RatingPredictor):
         self.history_["bytes_sent"] = np.diff(sent, prepend=0)
         if self._errors:
             self.history_["rmse"] = np.array(self._errors)
+        if (
+            self.tol is None
+        ):  # the sweeps that were asked for are done; whether they were enough is another question
+            self.converged_ = bool(self.converged_ and self.history_["change"][-1] < SETTLED)
         self.n_iter_ = inference.beliefs[0].sweeps
         del self._node_beliefs  # the posteriors hold all of it
 

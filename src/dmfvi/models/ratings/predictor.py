@@ -17,10 +17,12 @@ from dmfvi.models.ratings.ids import IdIndex
 from dmfvi.models.ratings.kernels import RatingRows, index_type
 from dmfvi.models.ratings.posterior import UNKNOWN, RatingPosterior, UserPosteriors
 from dmfvi.models.ratings.table import Scale
-from dmfvi.models.ratings.validation import Evaluation, evaluate
+from dmfvi.models.ratings.validation import Evaluation, evaluate, ranking
 from dmfvi.validation import check_choice, check_level, check_whole
 
 STRATEGIES = ("mean", "ucb", "thompson")
+#: users whose items are ranked at once
+RANKED_AT_ONCE = 256
 
 
 class Recommendations(NamedTuple):
@@ -83,9 +85,20 @@ class RatingPredictor(NetworkEstimator):
         return np.clip(mean - half, low, high), np.clip(mean + half, low, high)
 
     def evaluate(
-        self, users: ArrayLike, items: ArrayLike, ratings: ArrayLike, level: float = 0.9
+        self,
+        users: ArrayLike,
+        items: ArrayLike,
+        ratings: ArrayLike,
+        level: float = 0.9,
+        *,
+        top_n: int | None = None,
+        relevant: float | None = None,
     ) -> Evaluation:
-        """RMSE of the predictions and coverage of the intervals on ratings that were not in the fit."""
+        """RMSE of the predictions and coverage of the intervals on ratings that were not in the fit.
+
+        With ``top_n`` also recall and NDCG of the ``top_n`` best items that a user has not rated in the fit; relevant are
+        items rated at least ``relevant``, by default the mean of all ratings.
+        """
         check_level(level)
         values = np.asarray(ratings, dtype=np.float64)
         if not len(values):
@@ -93,8 +106,62 @@ class RatingPredictor(NetworkEstimator):
         rows, columns = self._rows(users, items)
         mean, variance = self._predict(users, items, quiet=True)
         rmse, coverage = evaluate(mean, variance, values, self.rating_scale_, level)
-        unknown = int(((rows == UNKNOWN) | (columns == UNKNOWN)).sum())
-        return Evaluation(rmse, coverage, len(values), unknown)
+        new_user, new_item = self._without_ratings(rows, columns)
+        counts = (
+            int((new_user | new_item).sum()),
+            len(np.unique(np.broadcast_to(np.asarray(users), new_user.shape)[new_user])),
+            len(np.unique(np.broadcast_to(np.asarray(items), new_item.shape)[new_item])),
+        )
+        found: tuple[float | None, float | None] = (None, None)
+        if top_n is not None:
+            check_whole("top_n", top_n, 1)
+            least = self.rating_mean_ if relevant is None else float(relevant)
+            wanted = (values >= least) & (rows != UNKNOWN) & (columns != UNKNOWN)
+            found = self._ranking(rows[wanted], columns[wanted], int(top_n), least)
+        return Evaluation(rmse, coverage, len(values), *counts, *found)
+
+    def _without_ratings(
+        self, rows: NDArray[np.int64], columns: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Whose user, and whose item, has no rating in the fit, whether or not the id is known."""
+        per_user = np.concatenate([np.diff(part.indptr) for part in self._rated])
+        per_item = self.posterior_.units.item_counts
+        new_user = (rows == UNKNOWN) | (per_user[np.maximum(rows, 0)] == 0)
+        new_item = (columns == UNKNOWN) | (per_item[np.maximum(columns, 0)] < 0.5)
+        return new_user, new_item
+
+    def _ranking(
+        self, rows: NDArray[np.int64], columns: NDArray[np.int64], top_n: int, least: float
+    ) -> tuple[float, float]:
+        """Recall and NDCG over the users of these rows."""
+        if not len(rows):
+            raise ValueError(
+                f"no rating of a known user and item is at least {least:g}: lower relevant"
+            )
+        order = np.argsort(rows, kind="stable")
+        people, first = np.unique(rows[order], return_index=True)
+        wanted = np.split(columns[order], first[1:])
+        best = np.concatenate(
+            [
+                self._best(people[begin : begin + RANKED_AT_ONCE], top_n)
+                for begin in range(0, len(people), RANKED_AT_ONCE)
+            ]
+        )
+        return ranking(best, wanted)
+
+    def _best(self, people: NDArray[np.int64], top_n: int) -> NDArray[np.int64]:
+        """The best items of each user by expected rating, without those rated in the fit."""
+        items = self.posterior_.item_mean[:-1]
+        users = self.posterior_.users
+        assert users is not None
+        # a user's own bias does not change the order
+        scores = users.mean[people][:, :-1] @ items[:, :-1].T + items[:, -1]
+        starts = np.cumsum([0, *(part.n_rows for part in self._rated)])
+        for score, row in zip(scores, people, strict=True):
+            node = int(np.searchsorted(starts, row, side="right")) - 1
+            part, at = self._rated[node], row - starts[node]
+            score[part.columns[part.indptr[at] : part.indptr[at + 1]]] = -np.inf
+        return np.argsort(-scores, axis=1, kind="stable")[:, :top_n]
 
     def recommend(
         self,

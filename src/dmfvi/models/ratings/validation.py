@@ -24,7 +24,29 @@ class Evaluation(NamedTuple):
     rmse: float
     coverage: float
     n_ratings: int
-    n_unknown: int  # predicted without knowing the user or the item
+    n_unknown: int  # of users or items without a rating in the fit
+    n_unknown_users: int = 0  # different users without a rating in the fit
+    n_unknown_items: int = 0  # different items
+    recall: float | None = None  # of relevant items among the best top_n, mean over users
+    ndcg: float | None = None  # normalised discounted cumulative gain of them
+
+
+def ranking(
+    ranked: NDArray[np.int64], relevant: Sequence[NDArray[np.int64]]
+) -> tuple[float, float]:
+    """Recall and NDCG (binary gains) of items ranked for each user (n_users, top_n), means over users.
+
+    Recall is of min(top_n, number of relevant items), so that one is possible
+    (Järvelin and Kekäläinen, ACM Transactions on Information Systems 20, 2002, for the gains).
+    """
+    discount = 1.0 / np.log2(np.arange(2, ranked.shape[1] + 2))
+    recalls, gains = [], []
+    for best, wanted in zip(ranked, relevant, strict=True):
+        hits = np.isin(best, wanted)
+        most = min(len(best), len(wanted))
+        recalls.append(hits.sum() / most)
+        gains.append(discount[hits].sum() / discount[:most].sum())
+    return float(np.mean(recalls)), float(np.mean(gains))
 
 
 def evaluate(

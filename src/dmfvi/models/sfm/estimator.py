@@ -66,7 +66,7 @@ class StructureFromMotion(NetworkEstimator):
     Attributes
     ----------
     structure_ : array (n_points, 3)
-        Posterior mean of the points; after a metric upgrade in pixels, with the axes of the first frame's image and depth.
+        Posterior mean of the points; after a metric upgrade in the units of the tracks, with the axes of the first frame's image and depth.
     structure_cov_ : array (n_points, 3, 3)
         Posterior covariance of each point, with what the metric upgrade leaves uncertain.
     cameras_ : array (n_frames, 2, 4)
@@ -80,9 +80,9 @@ class StructureFromMotion(NetworkEstimator):
     metric_message_ : str
         Why it did not; empty if it did.
     reprojection_error_ : float
-        Root mean squared distance in pixels over all seen points.
+        Root mean squared distance over all seen points.
     reprojection_errors_ : array (n_frames, n_points)
-        Distances in pixels, NaN where a point is not seen.
+        Distances in the units of the tracks, NaN where a point is not seen.
     noise_ : float
         Posterior standard deviation of the noise of an image coordinate.
     node_structures_ : list of arrays (n_points, 3)

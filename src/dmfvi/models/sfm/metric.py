@@ -80,15 +80,15 @@ def upgrade(equations: FloatArray, model: CameraModel) -> Upgrade:
     if spectrum[0] <= FLATTEST * spectrum[-1]:
         return _impossible(
             f"no orthographic cameras explain the motion (the metric's eigenvalues are "
-            f"{', '.join(f'{v:.2g}' for v in spectrum)}, all must be positive): the views turn too little, "
-            "or the cameras are far from orthographic"
+            f"{', '.join(f'{v:.2g}' for v in spectrum)}, all must be positive): the views turn too little "
+            "for the noise, or the cameras are far from orthographic"
         )
     found = Upgrade(axes * np.sqrt(spectrum), "", covariance)
     stretches = [_stretch(found, axis) for axis in np.eye(3)]
     if max(stretches) > LOOSEST:
         return _impossible(
-            f"the views turn too little: sizes along one direction are uncertain by a factor of "
-            f"{1.0 + max(stretches):.2g}"
+            f"sizes along one direction are uncertain by a factor of {1.0 + max(stretches):.2g}: views from other "
+            "directions or more exact tracks are needed, or the cameras are far from orthographic"
         )
     return found
 

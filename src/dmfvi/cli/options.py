@@ -1,0 +1,83 @@
+"""Options that several commands share: how a file is read, and which of its columns take part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dmfvi.readers.tables import Reading
+
+FILES = "File of the table"
+Header = Annotated[
+    bool | None,
+    typer.Option(
+        "--header/--no-header",
+        help="Whether the first line names the columns. By default it does if it is not all numbers.",
+        rich_help_panel=FILES,
+    ),
+]
+Separator = Annotated[
+    str | None,
+    typer.Option(
+        help="Between cells. By default what the first line has: a tab, ; or ,",
+        rich_help_panel=FILES,
+    ),
+]
+Decimal = Annotated[str, typer.Option(help="Decimal sign, . or a comma.", rich_help_panel=FILES)]
+Missing = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A word that marks missing cells, beside an empty cell, NA, #N/A, NaN, null and ?; may be repeated.",
+        rich_help_panel=FILES,
+    ),
+]
+Percent = Annotated[
+    bool, typer.Option("--percent", help="Read 12 % as 0.12.", rich_help_panel=FILES)
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Columns to use, in this order: names or numbers from 1, separated by commas; all by default.",
+        rich_help_panel=FILES,
+    ),
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(help="Columns to leave out; as --columns.", rich_help_panel=FILES),
+]
+Id = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--id",
+        help="Columns that identify rows: not learned from, carried into results; as --columns.",
+        rich_help_panel=FILES,
+    ),
+]
+
+
+def reading_of(
+    header: bool | None,
+    separator: str | None,
+    decimal: str,
+    missing: list[str] | None,
+    percent: bool,
+    columns: list[str] | None,
+    drop: list[str] | None,
+    id: list[str] | None,
+) -> Reading:
+    """How to read files, as the options say."""
+    from dmfvi.readers.sheets import TableFormat
+    from dmfvi.readers.tables import Reading, Selection
+
+    if separator in ("tab", "\\t"):
+        separator = "\t"
+    return Reading(
+        TableFormat(header, separator, decimal, tuple(missing or ()), percent),
+        Selection(_names(columns), _names(drop), _names(id)),
+    )
+
+
+def _names(given: list[str] | None) -> tuple[str, ...]:
+    return tuple(name.strip() for text in given or () for name in text.split(",") if name.strip())

@@ -1,0 +1,76 @@
+"""Where results go, and how they are told: tried before the work begins, as a table for people or as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+console = Console()
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+
+
+def check_folder(out: Path, option: str = "--out") -> None:
+    """Refuse a folder that could not be written to, before a long fit; nothing is left behind."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{option} {out} is a file: give a directory")
+    _try(out, option, out)
+
+
+def check_file(out: Path, suffixes: Iterable[str], option: str = "--out") -> None:
+    """Refuse a file that could not be written."""
+    known = tuple(suffixes)
+    if out.suffix.lower() not in known or out.is_dir():
+        raise ValueError(f"{option} {out} must be a {' or '.join(known)} file")
+    _try(out.parent, option, out)
+
+
+def _try(folder: Path, option: str, shown: Path) -> None:
+    """Write where the folder is or would be made."""
+    there = folder.absolute()
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise ValueError(f"{option} {shown}: {there} is a file, give a directory")
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as reason:
+        raise ValueError(
+            f"{option} {shown} cannot be written ({reason.strerror or reason}): give another place"
+        ) from reason
+
+
+def tell(title: str, rows: Iterable[tuple[str, Any, str]], as_json: bool = False) -> None:
+    """Facts as (name, value, words): the words in a table, or the values as JSON."""
+    facts = list(rows)
+    if as_json:
+        print(json.dumps({name.replace(" ", "_"): plain(value) for name, value, _ in facts}))
+        return
+    table = RichTable(title=title, show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    for name, _, words in facts:
+        table.add_row(name, escape(words))
+    console.print(table)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it; what is not finite is null."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value if value is None or isinstance(value, str | int | bool) else str(value)

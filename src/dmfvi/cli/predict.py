@@ -1,0 +1,310 @@
+"""Tables in, tables out, by a saved model: dmfvi impute and dmfvi predict."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from dmfvi.cli.options import (
+    Columns,
+    Decimal,
+    Drop,
+    Header,
+    Id,
+    Missing,
+    Percent,
+    Separator,
+    reading_of,
+)
+from dmfvi.cli.output import check_file, console
+from dmfvi.storage.files import replacing, write_text
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dmfvi.linalg import FloatArray
+    from dmfvi.readers.sheets import Sheet
+    from dmfvi.readers.tables import Reading
+
+Model = Annotated[Path, typer.Option(help="Directory that dmfvi fit wrote, or its model.npz.")]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file, and the model's features in it: ``places`` are theirs in the file, in the model's order."""
+
+    sheet: Sheet | None  # None: an array
+    data: FloatArray
+    places: list[int]
+    carried: list[int]
+    dropped: list[int]
+
+    @property
+    def kept(self) -> list[int]:
+        """Columns that go into the result, in the file's order."""
+        return sorted({*self.places, *self.carried} - {*self.dropped})
+
+
+def impute(
+    data: Annotated[Path, typer.Argument(help="Table with missing entries.")],
+    model: Model,
+    out: Annotated[
+        Path | None, typer.Option(help=".csv or .npy to write. By default beside the data.")
+    ] = None,
+    std: Annotated[bool, typer.Option(help="Also write standard deviations (.std).")] = False,
+    draws: Annotated[
+        int,
+        typer.Option(help="Write this many random draws, .1, .2, ... instead of means."),
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    header: Header = None,
+    separator: Separator = None,
+    decimal: Decimal = ".",
+    missing: Missing = None,
+    percent: Percent = False,
+    columns: Columns = None,
+    drop: Drop = None,
+    id: Id = None,
+) -> None:
+    """Fill the missing entries of a table with their predictive means.
+
+    Observed cells, ids and columns that the model does not know are copied as they are in the file.
+
+    Example: dmfvi impute table.csv --model model --id patient --std
+    """
+    import numpy as np
+
+    from dmfvi.models.pca.factors import FactorEstimator
+    from dmfvi.storage import load
+
+    target = out if out is not None else data.with_name(f"{data.stem}.imputed.csv")
+    check_file(target, (".csv", ".npy"))
+    if target.resolve() == data.resolve():
+        raise ValueError(f"--out {target} is the input: what was missing would be lost")
+    if draws < 0:
+        raise ValueError(f"--draws must be at least 0, received {draws}")
+    fitted = load(model, FactorEstimator)
+    _say_if_not_converged(fitted, model)
+    reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
+    given = _input(data, fitted, reading)
+    gaps = np.isnan(given.data)
+    mean, variance = fitted.posterior_.predict(given.data)
+    if std:
+        deviations = target.with_suffix(f".std{target.suffix}")
+        _write(deviations, given, np.where(gaps, np.sqrt(variance), 0.0), np.ones_like(gaps))
+        console.print(f"standard deviations: {escape(str(deviations))}", soft_wrap=True)
+    if draws:
+        for number, filled in enumerate(
+            fitted.impute(given.data, n_draws=draws, random_state=seed), 1
+        ):
+            _write(target.with_suffix(f".{number}{target.suffix}"), given, filled, gaps)
+    else:
+        _write(target, given, np.where(gaps, mean, given.data), gaps)
+    shown = target if not draws else target.with_suffix(f".1..{draws}{target.suffix}")
+    console.print(
+        f"{int(gaps.sum())} of {gaps.size} entries filled: {escape(str(shown))}", soft_wrap=True
+    )
+
+
+def predict(
+    data: Annotated[Path, typer.Argument(help="Table with the features that the model knows.")],
+    model: Model,
+    out: Annotated[
+        Path | None, typer.Option(help=".csv to write. By default beside the data.")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.9,
+    header: Header = None,
+    separator: Separator = None,
+    decimal: Decimal = ".",
+    missing: Missing = None,
+    percent: Percent = False,
+    columns: Columns = None,
+    drop: Drop = None,
+    id: Id = None,
+) -> None:
+    """Predict from a table by a saved model, one line per row, with uncertainty; --id columns come first.
+
+    Regression: means, deviations, intervals. Classifiers and mixtures: the most probable class and all probabilities.
+    Chains: states. PCA and topics: latent coordinates.
+
+    Example: dmfvi predict new.csv --model model --id patient
+    """
+    from dmfvi.storage import details, load
+
+    if not 0 < level < 1:
+        raise ValueError(f"--level must lie in (0, 1), received {level}")
+    target = out if out is not None else data.with_name(f"{data.stem}.predicted.csv")
+    check_file(target, (".csv",))
+    if target.resolve() == data.resolve():
+        raise ValueError(f"--out {target} is the input: give another file")
+    fitted = load(model)
+    form = getattr(fitted, "_data_form", "rows")
+    if form not in ("rows", "sequences"):
+        other = "dmfvi ratings predict" if form == "ratings" else "dmfvi show"
+        raise ValueError(f"{model} holds a {type(fitted).__name__}: use {other}")
+    _say_if_not_converged(fitted, model)
+    reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
+    told = details(model)
+    beside = [told[name] for name in ("target", "sequence") if name in told]
+    given = _input(data, fitted, reading, beside)
+    lengths = _lengths(fitted, given, told.get("sequence"))
+    names, made = predictions(fitted, given.data, level, lengths)
+    ids = (
+        [] if given.sheet is None else [given.sheet.place(c, "--id") for c in reading.selection.id]
+    )
+    with replacing(target) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text)
+        id_names = [] if given.sheet is None else [given.sheet.name(p).strip("'\"") for p in ids]
+        writer.writerow([*id_names, *names])
+        for at in range(len(given.data)):
+            own = [given.sheet.rows[at].cells[p] for p in ids] if given.sheet is not None else []
+            writer.writerow([*own, *(_cell(column[at]) for column in made)])
+        text.detach()
+    console.print(f"{len(given.data)} predictions: {escape(str(target))}", soft_wrap=True)
+
+
+def predictions(
+    model: Any, rows: FloatArray, level: float = 0.9, lengths: Any = None
+) -> tuple[list[str], list[np.ndarray]]:
+    """Names and columns of what a model says of each row."""
+    import numpy as np
+
+    if hasattr(model, "predict_interval"):
+        mean, std = model.predict(rows, return_std=True)
+        low, high = model.predict_interval(rows, level)
+        return ["prediction", "std", "low", "high"], [mean, std, low, high]
+    if hasattr(model, "predict_proba"):
+        more = {} if lengths is None else {"lengths": lengths}
+        chance = np.asarray(model.predict_proba(rows, **more))
+        labels = getattr(model, "classes_", np.arange(chance.shape[1]))
+        best = model.predict(rows, **more)
+        return ["prediction", *(f"p_{label}" for label in labels)], [best, *chance.T]
+    if hasattr(model, "predict"):
+        more = {} if lengths is None else {"lengths": lengths}
+        return ["prediction"], [np.asarray(model.predict(rows, **more))]
+    if hasattr(model, "impute"):
+        latent, spread = model.transform(rows, return_std=True)
+        k = range(1, latent.shape[1] + 1)
+        return [f"z{i}" for i in k] + [f"std{i}" for i in k], [*latent.T, *spread.T]
+    latent = np.asarray(model.transform(rows))
+    return [f"z{i}" for i in range(1, latent.shape[1] + 1)], [*latent.T]
+
+
+def _cell(value: Any) -> Any:
+    return repr(float(value)) if hasattr(value, "dtype") and value.dtype.kind == "f" else value
+
+
+def _say_if_not_converged(fitted: Any, model: Path) -> None:
+    if not getattr(fitted, "converged_", True):
+        print(f"warning: the model in {model} had not converged", file=sys.stderr)
+
+
+def _lengths(fitted: Any, given: Input, sequence: Any) -> Any:
+    """Of the sequences in the file, as when the model was fitted."""
+    if getattr(fitted, "_data_form", "rows") != "sequences" or sequence is None:
+        return None
+    if given.sheet is None:
+        return None
+    place = given.sheet.place(sequence, "sequence")
+    return type(fitted)._from_columns(given.sheet.labels(place))["lengths"]
+
+
+def _input(file: Path, model: Any, reading: Reading, beside: Sequence[Any] = ()) -> Input:
+    """The file with the model's features: by name, where both have names."""
+    from dmfvi.readers.sheets import READERS, read_sheet
+    from dmfvi.readers.tables import Table, check_finite, read_as
+
+    known = [str(name) for name in getattr(model, "feature_names_in_", ())]
+    if file.suffix.lower() not in READERS:
+        table = read_as(file, reading)
+        _check_width(file, table.data.shape[1], model)
+        places = list(range(table.data.shape[1]))
+        return Input(None, table.data, places, [], [])
+    sheet = read_sheet(file, reading.format)
+    chosen = reading.selection
+    ids = [sheet.place(c, "--id") for c in chosen.id]
+    dropped = [sheet.place(c, "--drop") for c in chosen.drop]
+    if known and sheet.columns and not chosen.columns:
+        features = [c for i, c in enumerate(sheet.columns) if i not in {*ids, *dropped}]
+        lacking = [c for c in known if c not in features]
+        extra = [c for c in features if c not in known and c not in beside]
+        if lacking:
+            raise ValueError(
+                f"{file} lacks columns {lacking[:5]} and has unknown columns {extra[:5]}: "
+                "give it the columns that the model was fitted to"
+            )
+        if extra:
+            print(
+                f"{file}: columns {extra[:5]} are no features of the model, they are carried along",
+                file=sys.stderr,
+            )
+        places = [sheet.columns.index(c) for c in known]
+    else:
+        needed = {sheet.place(c, "column") for c in beside if sheet.columns or isinstance(c, int)}
+        places = [p for p in chosen.places(sheet) if chosen.columns or p not in needed]
+        _check_width(file, len(places), model)
+        names = [sheet.columns[p] for p in places] if sheet.columns else []
+        if known and names and names != known:
+            raise ValueError(
+                f"{file}: --columns are {names[:5]}, the model was fitted to {known[:5]}: "
+                "name them in this order, or leave --columns out"
+            )
+    data = sheet.numbers(places)
+    check_finite(Table(data, [sheet.name(p) for p in places]), file)
+    carried = [p for p in range(sheet.width) if p not in places]
+    return Input(sheet, data, places, carried, dropped)
+
+
+def _check_width(file: Path, width: int, model: Any) -> None:
+    if width != model.n_features_in_:
+        raise ValueError(
+            f"{file} has {width} columns, the model has {model.n_features_in_} features: leave out what is no "
+            "feature (--id, --drop), or name the features (--columns)"
+        )
+
+
+def _write(path: Path, given: Input, values: FloatArray, changed: np.ndarray) -> None:
+    """Write a .csv or .npy file, whole or not at all; cells that are not changed as they are in the file."""
+    import numpy as np
+
+    in_file = np.argsort(given.places)  # of the features only
+    if path.suffix.lower() == ".npy":
+        with replacing(path) as file:
+            np.save(file, values[:, in_file])
+        return
+    text = io.StringIO()
+    sheet = given.sheet
+    writer = csv.writer(
+        text, delimiter="," if sheet is None else sheet.separator, lineterminator="\n"
+    )
+    if sheet is None:
+        writer.writerows([[repr(float(v)) for v in row] for row in values[:, in_file]])
+        write_text(path, text.getvalue())
+        return
+    if sheet.columns is not None:
+        writer.writerow([sheet.columns[p] for p in given.kept])
+    at = {p: i for i, p in enumerate(given.places)}
+    percent = {p for p in given.places if any(r.cells[p].strip().endswith("%") for r in sheet.rows)}
+    for number, row in enumerate(sheet.rows):
+        cells = []
+        for p in given.kept:
+            if p not in at or not changed[number, at[p]]:
+                cells.append(row.cells[p])
+                continue
+            value = float(values[number, at[p]])
+            cells.append(
+                sheet.format.text_of(100.0 * value) + "%"
+                if p in percent
+                else sheet.format.text_of(value)
+            )
+        writer.writerow(cells)
+    write_text(path, text.getvalue())

@@ -1,0 +1,149 @@
+"""What a saved model says: dmfvi show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from dmfvi.cli.output import Json, console, plain
+
+#: rows of a table that are printed; all of them are in --json
+MOST_ROWS = 60
+
+
+def show(
+    model: Annotated[Path, typer.Argument(help="Directory that a fit wrote, or its model.npz.")],
+    as_json: Json = False,
+) -> None:
+    """What a saved model has learned: coefficients, components, classes, members and convergence.
+
+    Example: dmfvi show dmfvi-model
+    """
+    from dmfvi.storage import details, load
+
+    fitted = load(model)
+    told = details(model)
+    learned = list(tables(fitted))
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "estimator": type(fitted).__name__,
+                    "settings": plain(
+                        {k: v for k, v in fitted.get_params(deep=False).items() if k != "network"}
+                    ),
+                    "converged": plain(getattr(fitted, "converged_", None)),
+                    "n_iter": plain(getattr(fitted, "n_iter_", None)),
+                    "lower_bound": plain(getattr(fitted, "lower_bound_", None)),
+                    "details": plain(told),
+                    **{
+                        name: [dict(zip(h, plain(r), strict=True)) for r in rows]
+                        for name, h, rows in learned
+                    },
+                }
+            )
+        )
+        return
+    words = fitted.summary() if hasattr(fitted, "summary") else type(fitted).__name__
+    console.print(escape(words))
+    for name in ("target", "sequence", "files"):
+        if name in told:
+            console.print(escape(f"{name}: {told[name]}"))
+    for name, head, rows in learned:
+        shown = RichTable(title=name, title_justify="left")
+        for place, column in enumerate(head):
+            shown.add_column(escape(column), justify="left" if place == 0 else "right")
+        for row in rows[:MOST_ROWS]:
+            shown.add_row(*(escape(_word(v)) for v in row))
+        console.print(shown)
+        if len(rows) > MOST_ROWS:
+            console.print(f"and {len(rows) - MOST_ROWS} more: --json has them all")
+
+
+def _word(value: Any) -> str:
+    return f"{float(value):.5g}" if isinstance(value, float) else str(value)
+
+
+def tables(model: Any) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
+    """Name, head and rows of what the model has learned, as far as it has it."""
+    import numpy as np
+
+    names = [str(n) for n in getattr(model, "feature_names_in_", ())]
+    count = getattr(model, "n_features_in_", None)
+    features = names or [f"x{i}" for i in range(1, (count or 0) + 1)]
+    if hasattr(model, "coef_"):
+        yield from _coefficients(model, features)
+    if hasattr(model, "components_") and np.ndim(model.components_) == 2:
+        made = np.asarray(model.components_)
+        if made.shape[1] == len(features):
+            head = ["feature", *(f"component {i}" for i in range(1, len(made) + 1))]
+            means: Any = getattr(model, "mean_", None)
+            if np.shape(means) == (len(features),):
+                head.insert(1, "mean")
+                made = np.vstack([means, made])
+            yield (
+                "components",
+                head,
+                [[f, *r] for f, r in zip(features, made.T.tolist(), strict=True)],
+            )
+    if hasattr(model, "means_") and np.ndim(model.means_) == 2:
+        weights = getattr(model, "weights_", None)
+        rows = np.asarray(model.means_)
+        head = [
+            "component",
+            *(["weight"] if weights is not None else []),
+            *features[: rows.shape[1]],
+        ]
+        yield (
+            "means",
+            head,
+            [
+                [k + 1, *([float(weights[k])] if weights is not None else []), *row]
+                for k, row in enumerate(rows.tolist())
+            ],
+        )
+    for name in ("startprob_", "transmat_", "emissionprob_"):
+        if hasattr(model, name):
+            rows = np.atleast_2d(getattr(model, name))
+            head = ["", *(str(i + 1) for i in range(rows.shape[1]))]
+            yield name.strip("_"), head, [[i + 1, *row] for i, row in enumerate(rows.tolist())]
+    if hasattr(model, "component_deviations_"):
+        spread = np.asarray(model.component_deviations_).tolist()
+        head = ["component", "deviation"]
+        yield "component deviations", head, [[i + 1, v] for i, v in enumerate(spread)]
+
+
+def _coefficients(
+    model: Any, features: list[str]
+) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
+    """Mean, standard deviation and central 90 % interval (normal) of every coefficient."""
+    import numpy as np
+
+    coefficients = np.atleast_2d(model.coef_)
+    intercepts = np.atleast_1d(model.intercept_)
+    covariance = np.asarray(model.coef_covariance_)
+    covariance = covariance[None] if covariance.ndim == 2 else covariance
+    classes = getattr(model, "classes_", None)
+    for k, row in enumerate(coefficients):
+        which = (
+            "" if classes is None else f" of {classes[1] if len(coefficients) == 1 else classes[k]}"
+        )
+        deviation = np.sqrt(np.diagonal(covariance[k]))
+        names, means = list(features), row.tolist()
+        if len(deviation) > len(means):
+            names.append("intercept")
+            means.append(float(intercepts[k]))
+        yield (
+            f"coefficients{which}",
+            ["feature", "mean", "std", "5 %", "95 %"],
+            [
+                [name, mean, float(s), mean - 1.6449 * float(s), mean + 1.6449 * float(s)]
+                for name, mean, s in zip(names, means, deviation, strict=True)
+            ],
+        )

@@ -1,0 +1,368 @@
+"""Tables as text, cell by cell as the file has them: .csv, .tsv, .xlsx, .parquet, .feather."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmfvi.extras import lacking
+from dmfvi.linalg import FloatArray
+
+#: cells that are missing in every file, in lower case
+MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "#na", "<na>", "nan", "null", "none", "?"})
+#: what people also write for a missing cell; only where it is declared
+PERHAPS_MISSING = frozenset({"-", "--", ".", "missing", "unknown", "#value!", "#ref!", "#div/0!"})
+SEPARATORS = (",", ";", "\t", "|")
+DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+(\.\d{3})*,\d+\s*")
+#: digits that Python would join: 1_000
+UNDERSCORE = "_"
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """How a file of text writes its cells; what is None or empty is found out or not used."""
+
+    header: bool | None = None
+    separator: str | None = None
+    decimal: str = "."
+    missing: tuple[str, ...] = ()
+    percent: bool = False
+
+    def __post_init__(self) -> None:
+        if self.decimal not in (".", ","):
+            raise ValueError(f"--decimal must be . or , (decimal=), received {self.decimal!r}")
+        if self.separator is not None and len(self.separator) != 1:
+            raise ValueError(
+                f"--separator must be one character, for example ; (separator=), received {self.separator!r}"
+            )
+        if self.separator == self.decimal:
+            raise ValueError(
+                f"--separator and --decimal are both {self.decimal!r}: a cell could not be told from the next one"
+            )
+
+    def is_missing(self, cell: str) -> bool:
+        """Whether the cell has no value."""
+        return cell.strip().lower() in MISSING_WORDS or cell.strip() in self.missing
+
+    def number(self, cell: str) -> float:
+        """The cell's number, NaN if it is missing; ValueError if it is text."""
+        if self.is_missing(cell):
+            return float("nan")
+        text, unit = cell.strip(), 1.0
+        if self.percent and text.endswith("%"):
+            text, unit = text[:-1].rstrip(), 0.01
+        if UNDERSCORE in text:
+            raise ValueError(text)
+        if self.decimal == ",":
+            if "." in text:
+                raise ValueError(text)
+            text = text.replace(",", ".")
+        return float(text) * unit
+
+    def is_number(self, cell: str) -> bool:
+        """Whether the cell is a number or missing."""
+        try:
+            self.number(cell)
+        except ValueError:
+            return False
+        return True
+
+    def text_of(self, value: float) -> str:
+        """A number as this format writes it."""
+        text = repr(float(value))
+        return text.replace(".", ",") if self.decimal == "," else text
+
+
+class Row(NamedTuple):
+    """One line of a file."""
+
+    line: int
+    cells: list[str]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The cells of a file as text."""
+
+    file: Path
+    columns: list[str] | None
+    rows: list[Row]
+    format: TableFormat = field(default_factory=TableFormat)
+    separator: str = ","
+
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+        return len(self.columns) if self.columns is not None else len(self.rows[0].cells)
+
+    def name(self, place: int) -> str:
+        """A column for messages: its name, or its number from 1."""
+        return repr(self.columns[place] if self.columns is not None else f"{place + 1}")
+
+    def place(self, given: str | int, what: str) -> int:
+        """The place of a column that is given by name, or by number from 1."""
+        if self.columns is not None and str(given) in self.columns:
+            return self.columns.index(str(given))
+        number = int(given) if str(given).isdigit() else 0
+        if 1 <= number <= self.width:
+            return number - 1
+        if self.columns is None:
+            raise ValueError(
+                f"{what} = {given!r}, but the columns of {self.file} have no names: number it, 1 to {self.width}"
+            )
+        raise ValueError(
+            f"{what} = {given!r} is none of the columns {self.columns[:10]} of {self.file}"
+        )
+
+    def numbers(self, places: Sequence[int]) -> FloatArray:
+        """Columns as numbers, NaN where a cell is missing; text is refused with its line and column."""
+        data = np.empty((len(self.rows), len(places)))
+        for at, row in enumerate(self.rows):
+            for column, place in enumerate(places):
+                try:
+                    data[at, column] = self.format.number(row.cells[place])
+                except ValueError:
+                    raise self._refusal(row, place, places) from None
+        return data
+
+    def labels(self, place: int) -> NDArray[Any]:
+        """A column as it is: whole numbers, numbers, or words where a cell is no number."""
+        cells = [row.cells[place].strip() for row in self.rows]
+        if not all(self.format.is_number(cell) for cell in cells):
+            empty = [row.line for row in self.rows if self.format.is_missing(row.cells[place])]
+            if empty:
+                raise ValueError(
+                    f"{self.file}, line {empty[0]}: no value in column {self.name(place)}"
+                )
+            return np.array(cells)
+        values = np.array([self.format.number(cell) for cell in cells])
+        whole = all(cell.removeprefix("-").isdigit() for cell in cells)
+        return values.astype(np.int64) if whole and (abs(values) < 2**53).all() else values
+
+    def text_columns(self) -> list[int]:
+        """Columns in which a cell is no number."""
+        return [
+            place
+            for place in range(self.width)
+            if not all(self.format.is_number(row.cells[place]) for row in self.rows)
+        ]
+
+    def _refusal(self, row: Row, place: int, places: Sequence[int]) -> ValueError:
+        cell = row.cells[place]
+        others = [p for p in self.text_columns() if p != place and p in places]
+        also = f" (text also in columns {', '.join(map(self.name, others[:8]))})" if others else ""
+        return ValueError(
+            f"{self.file}, line {row.line}, column {self.name(place)}: {cell!r} is not a number{also}; "
+            f"{self._advice(cell)}"
+        )
+
+    def _advice(self, cell: str) -> str:
+        text = cell.strip()
+        if DECIMAL_COMMA.fullmatch(text) and self.format.decimal == ".":
+            return "for decimal commas say --decimal , (decimal=',')"
+        if text.endswith("%") and not self.format.percent:
+            return "to read percentages as fractions say --percent (percent=True)"
+        if text.lower() in PERHAPS_MISSING:
+            return f"if it marks a missing cell say --missing {text} (missing=({text!r},))"
+        return (
+            "leave columns that are not numeric out (--drop, or --id to carry them along) or encode them; "
+            "leave missing cells empty"
+        )
+
+
+def read_sheet(path: str | Path, how: TableFormat = TableFormat()) -> Sheet:  # noqa: B008
+    """Read a file of cells; anything that is not a table is refused with the line where it fails."""
+    file = Path(path)
+    check_exists(file)
+    if file.suffix.lower() not in READERS:
+        raise ValueError(
+            f"{file}: unknown format {file.suffix!r}, use one of {sorted([*READERS, '.npy', '.npz'])}"
+        )
+    return READERS[file.suffix.lower()](file, how)
+
+
+def check_exists(file: Path) -> None:
+    """Before anything is read."""
+    if not file.exists():
+        hint = ": {rank} is for --engine mpi" if "{rank}" in str(file) else ""
+        raise FileNotFoundError(f"{file} does not exist{hint}")
+    if file.is_dir():
+        raise ValueError(f"{file} is a directory: give a file")
+
+
+def _read_text(file: Path, how: TableFormat) -> Sheet:
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8 text ({error.reason}): save it as UTF-8") from error
+    if "\0" in text[:10_000]:
+        raise ValueError(f"{file} is not text: it holds zero bytes")
+    lines = text.splitlines(keepends=True)
+    separator = how.separator or _separator(file, lines)
+    try:
+        reader = csv.reader(lines, delimiter=separator)
+        rows = [Row(reader.line_num, cells) for cells in reader if cells]
+    except csv.Error as error:
+        raise ValueError(f"{file} is not a readable table: {error}") from error
+    if not rows:
+        raise ValueError(f"{file} is empty")
+    return _sheet(file, rows, how, separator)
+
+
+def _separator(file: Path, lines: Sequence[str]) -> str:
+    """Tabs in a .tsv; elsewhere what the first line has, where one candidate splits it."""
+    if file.suffix.lower() == ".tsv":
+        return "\t"
+    first = next((line for line in lines if line.strip()), "")
+    outside = re.sub(r'"[^"]*"', "", first)
+    for candidate in ("\t", ";"):  # a comma beside them is a decimal comma or text
+        if candidate in outside:
+            return candidate
+    return "," if "," in outside or "|" not in outside else "|"
+
+
+def _sheet(file: Path, rows: list[Row], how: TableFormat, separator: str) -> Sheet:
+    header = _names_columns(file, rows, how) if how.header is None else how.header
+    columns = None
+    if header:
+        columns = [cell.strip() for cell in rows[0].cells]
+        _check_names(columns, file)
+        rows = rows[1:]
+    if not rows:
+        raise ValueError(
+            f"{file} holds an array of shape (0, {len(columns or [])}): "
+            "a table needs samples in rows and features in columns"
+        )
+    width = len(columns) if columns is not None else len(rows[0].cells)
+    for row in rows:
+        if len(row.cells) != width:
+            raise ValueError(
+                f"{file}, line {row.line}: {len(row.cells)} cells, expected {width}"
+                + (
+                    " (cells are separated by " + _shown(separator) + ")"
+                    if separator != ","
+                    else ""
+                )
+            )
+    return Sheet(file, columns, rows, how, separator)
+
+
+def _shown(separator: str) -> str:
+    return "tabs" if separator == "\t" else separator
+
+
+def _names_columns(file: Path, rows: list[Row], how: TableFormat) -> bool:
+    """Whether the first line names the columns, as far as one can see."""
+    line, first = rows[0]
+    numbers = [how.is_number(cell) for cell in first if cell.strip()]
+    if not all(numbers) and any(numbers):
+        odd = next(cell for cell in first if not how.is_number(cell))
+        raise ValueError(
+            f"{file}, line {line}: {odd!r} is not a number, other cells are; "
+            "say whether the first line names the columns (--header or --no-header)"
+        )
+    if all(numbers) and _counts_up([row.cells for row in rows[:2]]):
+        warnings.warn(
+            f"{file}, line {line}: {','.join(first[:3])}... is taken for data; if it names the columns "
+            "say so (--header, header=True), else --no-header",
+            UserWarning,
+            stacklevel=6,
+        )
+    return not all(numbers)
+
+
+def _counts_up(rows: list[list[str]]) -> bool:
+    """Whether a first line of numbers looks like names: years, or 0, 1, 2, ..., and the next line does not."""
+    one_by_one = [
+        all(cell.strip().isdigit() for cell in row)
+        and all(int(b) - int(a) == 1 for a, b in itertools.pairwise(row))
+        for row in rows
+    ]
+    return len(rows[0]) > 1 and one_by_one == [True, False]
+
+
+def _check_names(columns: list[str], file: Path) -> None:
+    empty = [i + 1 for i, name in enumerate(columns) if not name]
+    if empty:
+        raise ValueError(
+            f"{file}: column {empty[0]} has no name; if it is a row index, drop it "
+            "(pandas: to_csv(index=False)), else name it"
+        )
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    if twice:
+        raise ValueError(f"{file}: columns {twice[:5]} occur more than once, rename them")
+
+
+# -- files with types ---------------------------------------------------------------------
+
+
+def _as_text(value: Any) -> str:
+    """A cell of a typed file as text that reads back to the same number."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _typed(
+    file: Path, columns: Iterable[Any], rows: Iterable[Iterable[Any]], how: TableFormat
+) -> Sheet:
+    names = [str(name) for name in columns]
+    _check_names(names, file)
+    cells = [Row(line, [_as_text(v) for v in row]) for line, row in enumerate(rows, 2)]
+    plain = TableFormat(missing=how.missing, percent=how.percent)
+    if not cells or not names:
+        raise ValueError(f"{file} holds an array of shape ({len(cells)}, {len(names)}): no samples")
+    return Sheet(file, names, cells, plain)
+
+
+def _read_arrow(file: Path, how: TableFormat) -> Sheet:
+    try:
+        from pyarrow import feather, parquet
+    except ImportError as error:
+        raise lacking(f"reading {file.suffix}", "pyarrow", "parquet") from error
+    read = feather.read_table if file.suffix.lower() == ".feather" else parquet.read_table
+    try:
+        table = read(file)
+    except Exception as error:  # a damaged file raises nearly anything
+        raise ValueError(f"{file} is not a readable {file.suffix} table: {error}") from error
+    names = [name for name in table.column_names if not name.startswith("__index_level_")]
+    columns = [table.column(name).to_pylist() for name in names]
+    return _typed(file, names, zip(*columns, strict=True), how)
+
+
+def _read_xlsx(file: Path, how: TableFormat) -> Sheet:
+    try:
+        from openpyxl import load_workbook
+    except ImportError as error:
+        raise lacking("reading .xlsx", "openpyxl", "excel") from error
+    try:
+        sheets = load_workbook(file, read_only=True, data_only=True).worksheets
+        found = [list(row) for row in sheets[0].iter_rows(values_only=True)]
+    except Exception as error:  # a damaged file raises nearly anything
+        raise ValueError(f"{file} is not a readable .xlsx table: {error}") from error
+    rows = [row for row in found if any(v is not None for v in row)]
+    if not rows:
+        raise ValueError(f"{file} is empty")
+    plain = TableFormat(how.header, None, ".", how.missing, how.percent)
+    cells = [Row(line, [_as_text(v) for v in row]) for line, row in enumerate(rows, 1)]
+    return _sheet(file, cells, plain, ",")
+
+
+#: readers of cells by suffix
+READERS: dict[str, Callable[[Path, TableFormat], Sheet]] = {
+    ".csv": _read_text,
+    ".tsv": _read_text,
+    ".parquet": _read_arrow,
+    ".feather": _read_arrow,
+    ".xlsx": _read_xlsx,
+}

@@ -1,0 +1,266 @@
+"""Tables as people have them: observed cells stay as they are, columns go by name, labels keep their type."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dmfvi
+from cli_run import dmfvi_command
+from dmfvi.readers import read_table
+
+ID = "9007199254740993"  # not a float
+
+
+def lines(path: Path) -> list[list[str]]:
+    return [line.split(",") for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def patients(tmp_path: Path) -> Path:
+    """Ids that no float can hold, a name, codes with zeros in front, numbers with gaps."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=30)
+    path = tmp_path / "patients.csv"
+    rows = ["code,name,a,b,c,d"]
+    for n, v in enumerate(z):
+        cells = [f"{v + 0.1 * rng.normal():.3f}", f"{2 * v:.2f}", f"{-v:.4f}", f"{n % 3}.0"]
+        cells[n % 3] = "" if n % 5 == 0 else cells[n % 3]
+        rows.append(",".join([f"{int(ID) + n}" if n else ID, f"00{n}", *cells]))
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_imputed_tables_keep_observed_cells_and_ids_as_text(patients: Path, tmp_path: Path) -> None:
+    asked = ["--id", "code", "--drop", "name"]
+    assert (
+        dmfvi_command("fit", patients, *asked, "--components", 1, "--out", tmp_path / "m").code == 0
+    )
+    assert dmfvi.load(tmp_path / "m").feature_names_in_.tolist() == list("abcd")
+    out = tmp_path / "filled.csv"
+    said = dmfvi_command(
+        "impute", patients, "--model", tmp_path / "m", *asked, "--out", out, "--std"
+    )
+    assert said.code == 0
+    before, after = lines(patients), lines(out)
+    assert after[0] == ["code", "a", "b", "c", "d"]
+    for old, new in zip(before[1:], after[1:], strict=True):
+        assert new[0] == old[0]
+        kept = [old[0], *old[2:]]
+        assert all(b == a for a, b in zip(kept, new, strict=True) if a)
+        assert all(np.isfinite(float(b)) for b in new[1:])
+    spread = lines(tmp_path / "filled.std.csv")
+    assert [row[0] for row in spread] == [row[0] for row in after]
+
+
+def test_columns_that_a_model_does_not_know_are_carried_along(
+    patients: Path, tmp_path: Path
+) -> None:
+    asked = ["--columns", "b,a,c", "--components", 1, "--out", tmp_path / "m"]
+    assert dmfvi_command("fit", patients, *asked).code == 0
+    assert dmfvi.load(tmp_path / "m").feature_names_in_.tolist() == list("bac")
+    out = tmp_path / "filled.csv"
+    said = dmfvi_command("impute", patients, "--model", tmp_path / "m", "--out", out)
+    assert "columns ['code', 'name', 'd'] are no features of the model" in said.err
+    before, after = lines(patients), lines(out)
+    assert after[0] == before[0]
+    for old, new in zip(before[1:], after[1:], strict=True):
+        assert [new[p] for p in (0, 1, 5)] == [old[p] for p in (0, 1, 5)]
+        assert all(b == a for a, b in zip(old, new, strict=True) if a)
+
+
+def test_draws_differ_where_cells_are_missing_only(patients: Path, tmp_path: Path) -> None:
+    asked = ["--columns", "a,b,c", "--components", 1, "--out", tmp_path / "m"]
+    assert dmfvi_command("fit", patients, *asked).code == 0
+    words = ["--model", tmp_path / "m", "--out", tmp_path / "f.csv", "--draws", 2]
+    assert dmfvi_command("impute", patients, *words).code == 0
+    first, second = lines(tmp_path / "f.1.csv"), lines(tmp_path / "f.2.csv")
+    for old, a, b in zip(lines(patients)[1:], first[1:], second[1:], strict=True):
+        for cell, x, y in zip(old, a, b, strict=True):
+            assert (x == y) == bool(cell)
+
+
+def test_a_column_that_looks_like_an_id_is_spoken_of(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    path = tmp_path / "t.csv"
+    rows = [f"{1000 + 7 * n},{rng.normal():.3f},{rng.normal():.3f}" for n in range(20)]
+    path.write_text("\n".join(["patient_id,a,b", *rows]))
+    said = dmfvi_command("fit", path, "--components", 1, "--out", tmp_path / "m")
+    assert "column 'patient_id' looks like an id" in said.err
+    assert "--id patient_id" in said.err
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_csv(path)
+    with pytest.warns(UserWarning, match="'patient_id' looks like an id"):
+        dmfvi.BayesianPCA(1, random_state=0).fit(frame)
+    said = dmfvi_command(
+        "fit", path, "--id", "patient_id", "--components", 1, "--out", tmp_path / "m"
+    )
+    assert "looks like" not in said.err
+
+
+def outcomes(path: Path, labels: list[str], separator: str = ",") -> Path:
+    rng = np.random.default_rng(1)
+    rows = []
+    for n in range(60):
+        a, b = rng.normal(size=2)
+        rows.append(separator.join([f"p{n}", f"{a:.3f}", f"{b:.3f}", labels[int(a + b > 0)]]))
+    path.write_text("\n".join([separator.join(["who", "a", "b", "outcome"]), *rows]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"), [(["no", "yes"], "U"), (["0", "1"], "i"), (["1.0", "2.0"], "f")]
+)
+def test_classes_keep_their_type(labels: list[str], kind: str, tmp_path: Path) -> None:
+    path = outcomes(tmp_path / "t.csv", labels)
+    words = ["--model", "bayesian-logistic-regression", "--target", "outcome", "--id", "who"]
+    assert dmfvi_command("fit", path, *words, "--out", tmp_path / "m").code == 0
+    model = dmfvi.load(tmp_path / "m")
+    assert model.classes_.dtype.kind == kind
+    assert [str(c) for c in model.classes_] == labels
+    assert dmfvi_command("predict", path, "--model", tmp_path / "m", "--id", "who").code == 0
+    made = lines(tmp_path / "t.predicted.csv")
+    assert made[0] == ["who", "prediction", *(f"p_{label}" for label in labels)]
+    assert [row[0] for row in made[1:]] == [f"p{n}" for n in range(60)]
+    truth = [row[3] for row in lines(path)[1:]]
+    assert np.mean([row[1] == t for row, t in zip(made[1:], truth, strict=True)]) > 0.8
+
+
+def test_a_file_per_node_gives_the_pooled_model_whatever_the_order_of_columns(
+    tmp_path: Path,
+) -> None:
+    whole = outcomes(tmp_path / "all.csv", ["no", "yes"])
+    head, *rows = lines(whole)
+    sites = []
+    for site, part in enumerate((rows[:15], rows[15:40], rows[40:])):
+        order = [0, 1, 2, 3] if site != 1 else [3, 2, 0, 1]
+        path = tmp_path / f"site{site}.csv"
+        text = [",".join(row[p] for p in order) for row in (head, *part)]
+        path.write_text("\n".join(text))
+        sites.append(path)
+    words = ["--model", "bayesian-logistic-regression", "--target", "outcome", "--drop", "who"]
+    assert dmfvi_command("fit", *sites, *words, "--out", tmp_path / "sites").code == 0
+    assert dmfvi_command("fit", whole, *words, "--out", tmp_path / "pooled").code == 0
+    network, pooled = dmfvi.load(tmp_path / "sites"), dmfvi.load(tmp_path / "pooled")
+    assert network.network.n_nodes == 3
+    assert pooled.network is None
+    np.testing.assert_allclose(network.coef_, pooled.coef_, rtol=1e-6)
+    said = dmfvi_command("show", tmp_path / "sites", "--json")
+    found = json.loads(said.out)
+    assert [row["feature"] for row in found["coefficients of yes"]] == ["a", "b", "intercept"]
+    assert found["details"]["target"] == "outcome"
+    said = dmfvi_command("show", tmp_path / "sites")
+    assert "coefficients of yes" in said.out
+    assert "converged" in said.out
+
+
+@pytest.mark.parametrize("kind", ["a frame in another order", "a frame of other names"])
+def test_saved_models_know_their_columns(kind: str, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    path = outcomes(tmp_path / "t.csv", ["0", "1"])
+    words = ["--model", "bayesian-logistic-regression", "--target", "outcome", "--id", "who"]
+    dmfvi_command("fit", path, *words, "--out", tmp_path / "m")
+    model = dmfvi.load(tmp_path / "m")
+    frame = pandas.read_csv(path)[["a", "b"]]
+    assert model.predict_proba(frame).shape == (60, 2)
+    other = frame[["b", "a"]] if "order" in kind else frame.rename(columns={"a": "x"})
+    for given in (other, [other, other], [frame, other]):
+        with pytest.raises(ValueError, match=r"eature names|columns"):
+            model.predict_proba(given)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a;b;c\n1,5;2;NA\n2,5;#N/A;7\n3,5;1;2\n", {"decimal": ","}),
+        ("a\tb\tc\n1.5\t2\t\n2.5\tN/A\t7\n3.5\t1\t2\n", {}),
+        ("a,b,c\n1.5,2,-\n2.5,-,7\n3.5,1,2\n", {"missing": ("-",)}),
+        ("a|b|c\n1.5|2|?\n2.5|null|7\n3.5|1|2\n", {}),
+        ("a,b,c\n150%,2,\n250 %,,7\n350%,1,2\n", {"percent": True}),
+    ],
+)
+def test_text_tables_of_every_habit_are_read(
+    content: str, words: dict[str, object], tmp_path: Path
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(content)
+    table = read_table(path, **words)  # type: ignore[arg-type]
+    assert table.columns == ["a", "b", "c"]
+    expected = [[1.5, 2, np.nan], [2.5, np.nan, 7], [3.5, 1, 2]]
+    np.testing.assert_allclose(table.data, expected)
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".parquet", ".feather", ".xlsx"])
+def test_files_of_other_programs_are_read(suffix: str, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("openpyxl" if suffix == ".xlsx" else "pyarrow")
+    frame = pandas.DataFrame(
+        {"who": [f"p{n}" for n in range(12)], "a": np.arange(12) * 0.1, "b": [None, *range(11)]}
+    )
+    path = tmp_path / f"t{suffix}"
+    if suffix == ".tsv":
+        frame.to_csv(path, sep="\t", index=False)
+    else:
+        write = {".parquet": "to_parquet", ".feather": "to_feather", ".xlsx": "to_excel"}[suffix]
+        getattr(frame, write)(path, **({"index": False} if suffix != ".feather" else {}))
+    table = read_table(path, drop=["who"])
+    assert table.columns == ["a", "b"]
+    # spreadsheets keep 15 digits
+    np.testing.assert_allclose(table.data, frame[["a", "b"]].to_numpy(), rtol=1e-14)
+    said = dmfvi_command("fit", path, "--id", "who", "--components", 1, "--out", tmp_path / "m")
+    assert said.code == 0
+
+
+def test_decimal_commas_and_percentages_are_written_as_they_were_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rng = np.random.default_rng(0)
+    rows = []
+    for n in range(20):
+        v = rng.normal()
+        rows.append(f"{v:.2f}".replace(".", ",") + f";{10 * v + n % 3:.1f}%".replace(".", ","))
+    rows[4] = ";5%"
+    rows[5] = "0,5;"
+    path.write_text("\n".join(["a;b", *rows]))
+    how = ["--decimal", ",", "--percent"]
+    assert dmfvi_command("fit", path, *how, "--components", 1, "--out", tmp_path / "m").code == 0
+    out = tmp_path / "o.csv"
+    assert dmfvi_command("impute", path, *how, "--model", tmp_path / "m", "--out", out).code == 0
+    made = out.read_text().splitlines()
+    assert [row for n, row in enumerate(made[1:]) if n not in (4, 5)] == [
+        row for n, row in enumerate(rows) if n not in (4, 5)
+    ]
+    again = read_table(out, decimal=",", percent=True)
+    assert np.isfinite(again.data).all()
+    assert made[6].endswith("%")
+
+
+@pytest.mark.parametrize("form", ["rows", "chains", "topics", "factors"])
+def test_predictions_of_every_kind_are_a_table(form: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    path = tmp_path / "t.csv"
+    state = np.repeat([0, 1, 0, 1], 10)
+    data = 4.0 * state[:, None] + rng.normal(size=(40, 2))
+    if form == "topics":
+        data = rng.poisson(3.0, size=(40, 2)).astype(float)
+    rows = [f"s{n // 20},{a!r},{b!r}" for n, (a, b) in enumerate(data.tolist())]
+    path.write_text("\n".join(["series,a,b", *rows]))
+    model = {
+        "rows": ["--model", "bayesian-gaussian-mixture", "--drop", "series"],
+        "chains": ["--model", "gaussian-hmm", "--sequence", "series"],
+        "topics": ["--model", "latent-dirichlet-allocation", "--drop", "series"],
+        "factors": ["--components", 1, "--drop", "series"],
+    }[form]
+    more = [] if form == "factors" else ["--components", 2]
+    assert dmfvi_command("fit", path, *model, *more, "--out", tmp_path / "m").code in (0, 4)
+    said = dmfvi_command("predict", path, "--model", tmp_path / "m", "--id", "series")
+    if form == "chains":
+        said = dmfvi_command("predict", path, "--model", tmp_path / "m")
+    assert said.code == 0, said.err
+    made = lines(tmp_path / "t.predicted.csv")
+    assert len(made) == 41
+    start = 0 if form == "chains" else 1
+    assert all(np.isfinite(float(v)) for row in made[1:] for v in row[start:])
+    assert dmfvi_command("show", tmp_path / "m").code == 0
