@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dmfvi import storage as storage
     from dmfvi.engines.links import Links as Links
+    from dmfvi.inference.checking import check_model as check_model
     from dmfvi.inference.federation import Federation as Federation
     from dmfvi.inference.model import ConjugateModel as ConjugateModel
     from dmfvi.inference.model import Model as Model
@@ -57,6 +58,7 @@ _HOME = {
     "Network": "network",
     "PcaPrior": "models.pca.belief",
     "Statistics": "inference.model",
+    "check_model": "inference.checking",
     "infer": "inference.session",
     "load": "storage.models",
     "save": "storage.models",

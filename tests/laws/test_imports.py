@@ -22,7 +22,7 @@ ORDER = [
     ["storage.journal"],
     ["engines"],
     ["inference.federation", "inference.collective", "inference.session", "progress"],
-    ["inference.response"],
+    ["inference.response", "inference.checking"],
     ["validation", "uncertainty", "export", "estimator"],
     ["models"],
     ["storage", "storage.models"],

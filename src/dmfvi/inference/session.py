@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +32,10 @@ HISTORY = ("round", "objective", "change", "disagreement", "bytes_sent", "limite
 SLOW_LINKS, MORE_ROUNDS = 20, 1000
 #: bounds that differ by less than this part are the same
 SAME_BOUND = 1e-7
+#: relative fall of a bound that is no rounding
+FALLS = 1e-7
+#: consecutive sweeps without a proper posterior after which a fit on exact sums is given up
+IMPROPER_SWEEPS = 10
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,24 @@ def infer(
     )
     if observer is None:  # an observer may end a run before
         warn_unless_converged(result.run, tol, stacklevel=2)
+    if session.exact and session.whole and session.engine.reliable and model.memoryless:
+        _warn_of_falling_bound(result, stacklevel=3)
     return result
+
+
+def _warn_of_falling_bound(result: Inference, stacklevel: int) -> None:
+    """Exact sums of a proper model never lower the bound."""
+    bounds = [record.objective for record in result.run.history if record.swept]
+    for sweep, (before, after) in enumerate(pairwise(bounds), 2):
+        if after < before - FALLS * abs(before):
+            warnings.warn(
+                f"the bound fell in sweep {sweep}, from {before:.8g} to {after:.8g}: bound and statistics of "
+                f"{type(result.model).__name__} do not belong together, do not trust either; "
+                "dmfvi.check_model(model, shards) says which is wrong",
+                UserWarning,
+                stacklevel=stacklevel,
+            )
+            return
 
 
 @dataclass(frozen=True)
@@ -354,8 +376,14 @@ class Session:
         so_far, most = Run(beliefs), attempt.max_rounds
         with live_rounds(self.label, attempt.tol or 1.0, most, attempt.verbose > 0) as show:
 
+            improper = [0]
+
             def watch(record: RoundRecord, now: list[Any]) -> bool | None:
                 show(record)
+                if record.swept and self.exact and self.whole:
+                    improper[0] = improper[0] + 1 if record.limited_steps else 0
+                    if improper[0] >= IMPROPER_SWEEPS:
+                        raise ValueError(_no_posterior(model, record))
                 if attempt.observer is None:
                     return None
                 so_far.history.append(record)
@@ -422,6 +450,14 @@ def warn_unless_converged(run: Run, tol: float | None, stacklevel: int) -> None:
         "raise max_iter or loosen tol",
         ConvergenceWarning,
         stacklevel=stacklevel + 1,
+    )
+
+
+def _no_posterior(model: Model, record: RoundRecord) -> str:
+    return (
+        f"{type(model).__name__}: in each of the last {IMPROPER_SWEEPS} of {record.sweeps} sweeps the prior and the sum of "
+        "all statistics gave no proper distribution: most likely the statistics have a wrong sign or are no natural "
+        "parameters; dmfvi.check_model(model, shards) says which"
     )
 
 
