@@ -61,7 +61,9 @@ MISTAKES = {
         "No factor explains it",
     ),
     "averages": (
-        lambda made, x, q: Statistics(turned(made.values, 1 / len(x), 1 / len(x)), made.bound / len(x)),
+        lambda made, x, q: Statistics(
+            turned(made.values, 1 / len(x), 1 / len(x)), made.bound / len(x)
+        ),
         "averaged over rows, add them up",
     ),
     "a term once a shard": (

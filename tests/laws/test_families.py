@@ -224,3 +224,84 @@ def test_batch_shapes_broadcast_or_say_why_not() -> None:
     assert Normal(np.zeros((2, 1)), -np.ones(3)).batch_shape == (2, 3)
     with pytest.raises(ValueError, match="broadcast"):
         Normal(np.zeros(2), -np.ones(3))
+
+
+# -- for people -------------------------------------------------------------------------------
+
+
+def parts(value: Any) -> list[np.ndarray]:
+    """One array per variable of a value."""
+    if isinstance(value, dict):
+        return [part for each in value.values() for part in parts(each)]
+    return [np.asarray(v) for v in value] if isinstance(value, tuple) else [np.asarray(value)]
+
+
+def values_of(family: Family, n: int) -> list[np.ndarray]:
+    """Draws; of classes their indicators."""
+    draws = family.sample(n, random_state=0)
+    if type(family).__name__ == "Categorical":
+        return [np.eye(family.parameters()["probabilities"].shape[-1])[draws]]
+    return parts(draws)
+
+
+def test_mean_value_and_variance_are_those_of_samples(family: Family) -> None:
+    n = 40_000
+    for draws, mean, variance in zip(
+        values_of(family, n), parts(family.mean_value()), parts(family.variance()), strict=True
+    ):
+        assert mean.shape == variance.shape == draws.shape[1:]
+        known = np.isfinite(variance)
+        error = np.abs(draws.mean(0) - mean)[known]
+        assert (error <= 6 * np.sqrt(variance[known] / n)).all()
+        spread = draws.var(0)[known]
+        # heavy tails: the fourth moment of the draws says how exact their variance is
+        fourth = ((draws - draws.mean(0)) ** 4).mean(0)[known]
+        off = np.abs(spread - variance[known])
+        assert np.median(off / np.sqrt(fourth / n)) < 2.0
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_intervals_hold_what_they_say(family: Family, level: float) -> None:
+    if type(family).__name__ in ("Categorical", "Wishart", "NormalWishart"):
+        with pytest.raises(ValueError, match=r"no quantiles|no closed form"):
+            family.interval(level)
+        return
+    n = 20_000
+    low, high = family.interval(level)
+    for draws, a, b in zip(values_of(family, n), parts(low), parts(high), strict=True):
+        inside = ((draws >= a) & (draws <= b)).mean(0)
+        if type(family).__name__ == "Bernoulli":
+            assert (inside >= level - 0.02).all()
+        else:
+            assert np.abs(inside - level).max() < 0.025
+
+
+def test_samples_follow_from_their_seed(family: Family) -> None:
+    first, again = (parts(family.sample(4, random_state=1)) for _ in range(2))
+    for a, b in zip(first, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert len(a) == 4
+    assert parts(family.sample(random_state=1))[0].shape == first[0].shape[1:]
+    for wrong in (-1, 1.5, True):
+        with pytest.raises(ValueError, match="n must be a whole number"):
+            family.sample(wrong)
+    with pytest.raises(ValueError, match="level must lie"):
+        family.interval(1.0)
+
+
+def test_parameters_are_seen(family: Family) -> None:
+    shown = repr(family)
+    assert shown.startswith(type(family).__name__)
+    assert all(f"{name}=" in shown for name in family.parameters())
+    assert "\n" not in shown
+    assert "batch_shape=(2, 3)" in shown
+
+
+def test_a_product_speaks_by_name() -> None:
+    made = Product(rate=Gamma.from_parameters(3.0, 2.0), place=Normal.from_parameters(1.0, 4.0))
+    assert made.mean_value() == {"rate": 1.5, "place": 1.0}
+    assert made.variance() == {"rate": 0.75, "place": 4.0}
+    low, high = made.interval(0.9)
+    assert low["place"] == pytest.approx(1 - 2 * stats.norm.ppf(0.95))
+    assert high["rate"] == pytest.approx(stats.gamma.ppf(0.95, 3, scale=0.5))
+    assert repr(Gamma.from_parameters(3.0, 2.0)) == "Gamma(shape=3., rate=2.)"

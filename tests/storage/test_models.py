@@ -246,3 +246,20 @@ def test_tracks_stay_where_they_are(tmp_path: Path) -> None:
     assert not hasattr(back, "_tracks")
     with pytest.raises(ValueError, match="does not hold the tracks"):
         back.impute()
+
+
+def test_the_result_of_infer_is_kept(tmp_path: Path) -> None:
+    from dmfvi import infer
+    from dmfvi.models import PoissonGamma
+
+    counts = np.random.default_rng(0).poisson(3.0, size=(30, 2)).astype(float)
+    made = infer(PoissonGamma(2), np.split(counts, 3), dmfvi.Network.ring(3))
+    again = dmfvi.load(dmfvi.save(made, tmp_path / "result.npz"))
+    assert again.model_name == "PoissonGamma"
+    assert [q.distance(p) for q, p in zip(again.posteriors, made.posteriors, strict=True)] == [
+        0.0
+    ] * 3
+    assert again.lower_bound == made.lower_bound
+    assert (again.converged, again.n_iter, again.n_rounds) == (True, made.n_iter, made.n_rounds)
+    np.testing.assert_array_equal(again.history["objective"], made.history["objective"])
+    np.testing.assert_array_equal(again.posterior.mean_value(), made.posterior.mean_value())

@@ -115,8 +115,22 @@ class Family(ABC):
         """Largest a >= 0 such that eta + b * direction is in the domain for all b < a."""
 
     @abstractmethod
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> Any:
+    def draw(self, rng: np.random.Generator, size: int | None = None) -> Any:
         """Draws, with a leading axis of length ``size`` when it is given."""
+
+    @abstractmethod
+    def mean_value(self) -> Any:
+        """E[x]; of a pair the pair of both, of a product a mapping by name."""
+
+    @abstractmethod
+    def variance(self) -> Any:
+        """Var[x], entry by entry, in the form of ``mean_value``; infinite or NaN where it does not exist."""
+
+    def quantile(self, probability: float) -> Any:
+        """Values below which x lies with this probability, entry by entry, in the form of ``mean_value``."""
+        raise ValueError(
+            f"quantiles of a {type(self).__name__} have no closed form: take those of sample(n)"
+        )
 
     def expected_log_base_measure(self) -> FloatArray:
         """E[log h(x)]; zero unless the family overrides it."""
@@ -127,6 +141,23 @@ class Family(ABC):
         return 0.0
 
     # -- what follows for all ---------------------------------------------------------
+
+    def sample(self, n: Any = None, random_state: Any = None) -> Any:
+        """``n`` draws of x with a leading axis, or one without it (None).
+
+        ``random_state`` is a seed, a NumPy generator or None. As in ``draw`` a generator may also come first.
+        """
+        if isinstance(n, np.random.Generator):
+            return self.draw(n, random_state)
+        if n is not None and (isinstance(n, bool) or int(n) != n or n < 0):
+            raise ValueError(f"n must be a whole number of at least 0, received {n!r}")
+        return self.draw(np.random.default_rng(random_state), None if n is None else int(n))
+
+    def interval(self, level: float = 0.9) -> tuple[Any, Any]:
+        """Ends of the central intervals that hold x with probability ``level``, entry by entry."""
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie in (0, 1), received {level!r}")
+        return self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)
 
     @property
     def expected(self) -> Any:
@@ -216,7 +247,18 @@ class Family(ABC):
         return max(relative_norm(mine[b] - theirs[b], mine[b]) for b in self.block_slices())
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(batch_shape={self.batch_shape})"
+        """The ordinary parameters; of an array of distributions also its shape."""
+        if not np.all(self.in_domain()):
+            return f"{type(self).__name__}(not proper, batch_shape={self.batch_shape})"
+        inside = [f"{name}={_short(value)}" for name, value in self.parameters().items()]
+        if self.batch_shape:
+            inside.append(f"batch_shape={self.batch_shape}")
+        return f"{type(self).__name__}({', '.join(inside)})"
+
+
+def _short(value: FloatArray) -> str:
+    """An array in a line."""
+    return " ".join(np.array2string(value, precision=4, threshold=8, edgeitems=2).split())
 
 
 def _natural_parameter(place: int, name: str) -> property:

@@ -48,6 +48,16 @@ class Bernoulli(Family):
     def max_step(self, direction: Sequence[ArrayLike]) -> FloatArray:
         return np.full(self.batch_shape, np.inf)
 
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
+    def mean_value(self) -> FloatArray:
+        return self.parameters()["probability"]
+
+    def variance(self) -> FloatArray:
+        p = self.mean_value()
+        return p * (1.0 - p)
+
+    def quantile(self, probability: float) -> FloatArray:
+        return (np.asarray(probability) > 1.0 - self.mean_value()).astype(np.float64)
+
+    def draw(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
         shape = self.batch_shape if size is None else (size, *self.batch_shape)
         return (rng.random(shape) < expit(self.log_odds)).astype(np.float64)

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaln, psi
+from scipy.special import betaincinv, betaln, psi
 
 from dmfvi.families.base import SCALAR, Family
 from dmfvi.families.dirichlet import concentration_from_mean_log
@@ -65,7 +65,19 @@ class Beta(Family):
             max_step_positive(b, np.asarray(direction[1])),
         )
 
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
+    def mean_value(self) -> FloatArray:
+        a, b = self.parameters().values()
+        return a / (a + b)
+
+    def variance(self) -> FloatArray:
+        a, b = self.parameters().values()
+        return a * b / ((a + b) ** 2 * (a + b + 1.0))
+
+    def quantile(self, probability: float) -> FloatArray:
+        a, b = self.parameters().values()
+        return np.asarray(betaincinv(a, b, probability))
+
+    def draw(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
         a, b = self.parameters().values()
         shape = self.batch_shape if size is None else (size, *self.batch_shape)
         # a draw may round to the ends, where the density is not defined

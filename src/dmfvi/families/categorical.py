@@ -56,7 +56,19 @@ class Categorical(Family):
     def max_step(self, direction: Sequence[ArrayLike]) -> FloatArray:
         return np.full(self.batch_shape, np.inf)
 
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> NDArray[np.intp]:
+    def mean_value(self) -> FloatArray:
+        """Of the indicators of the classes: their probabilities."""
+        return self.parameters()["probabilities"]
+
+    def variance(self) -> FloatArray:
+        """Of the indicators of the classes."""
+        p = self.mean_value()
+        return p * (1.0 - p)
+
+    def quantile(self, probability: float) -> FloatArray:
+        raise ValueError("classes have no order, so that a Categorical has no quantiles")
+
+    def draw(self, rng: np.random.Generator, size: int | None = None) -> NDArray[np.intp]:
         shape = self.batch_shape if size is None else (size, *self.batch_shape)
         cumulative = np.cumsum(self.parameters()["probabilities"], axis=-1)
         draws = rng.random((*shape, 1)) > cumulative[..., :-1]

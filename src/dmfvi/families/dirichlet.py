@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln, polygamma, psi
+from scipy.special import betaincinv, gammaln, polygamma, psi
 
 from dmfvi.families.base import VECTOR, Family
 from dmfvi.linalg import FloatArray, max_step_positive
@@ -101,7 +101,18 @@ class Dirichlet(Family):
     def max_step(self, direction: Sequence[ArrayLike]) -> FloatArray:
         return np.asarray(max_step_positive(self.concentration, np.asarray(direction[0])).min(-1))
 
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
+    def mean_value(self) -> FloatArray:
+        return self.concentration / self.concentration.sum(-1, keepdims=True)
+
+    def variance(self) -> FloatArray:
+        m, total = self.mean_value(), self.concentration.sum(-1, keepdims=True)
+        return m * (1.0 - m) / (total + 1.0)
+
+    def quantile(self, probability: float) -> FloatArray:
+        a = self.concentration
+        return np.asarray(betaincinv(a, a.sum(-1, keepdims=True) - a, probability))
+
+    def draw(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
         shape = (
             self.concentration_minus_one.shape
             if size is None

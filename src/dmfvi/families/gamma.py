@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln, polygamma, psi
+from scipy.special import gammaincinv, gammaln, polygamma, psi
 
 from dmfvi.families.base import SCALAR, Family
 from dmfvi.linalg import FloatArray, max_step_positive
@@ -69,6 +69,15 @@ class Gamma(Family):
             max_step_positive(self.rate, -np.asarray(direction[1])),
         )
 
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
+    def mean_value(self) -> FloatArray:
+        return self.shape / self.rate
+
+    def variance(self) -> FloatArray:
+        return self.shape / self.rate**2
+
+    def quantile(self, probability: float) -> FloatArray:
+        return np.asarray(gammaincinv(self.shape, probability) / self.rate)
+
+    def draw(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
         shape = self.batch_shape if size is None else (size, *self.batch_shape)
         return np.asarray(rng.gamma(self.shape, 1.0 / self.rate, size=shape))

@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 
 from dmfvi.families.base import MATRIX, VECTOR, Family
 from dmfvi.families.normal import HALF_LOG_2PI
@@ -81,7 +82,16 @@ class MultivariateNormal(Family):
     def max_step(self, direction: Sequence[ArrayLike]) -> FloatArray:
         return max_step_definite(self.precision, -2.0 * np.asarray(direction[1]))
 
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
+    def mean_value(self) -> FloatArray:
+        return self.parameters()["mean"]
+
+    def variance(self) -> FloatArray:
+        return np.diagonal(self.parameters()["covariance"], axis1=-2, axis2=-1).copy()
+
+    def quantile(self, probability: float) -> FloatArray:
+        return np.asarray(self.mean_value() + np.sqrt(self.variance()) * ndtri(probability))
+
+    def draw(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
         p = self.parameters()
         shape = (
             self.mean_times_precision.shape

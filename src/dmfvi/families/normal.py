@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 
 from dmfvi.families.base import SCALAR, Family
 from dmfvi.linalg import FloatArray, max_step_positive
@@ -65,7 +66,17 @@ class Normal(Family):
     def max_step(self, direction: Sequence[ArrayLike]) -> FloatArray:
         return max_step_positive(self.precision, -2.0 * np.asarray(direction[1]))
 
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
+    def mean_value(self) -> FloatArray:
+        return self.parameters()["mean"]
+
+    def variance(self) -> FloatArray:
+        return self.parameters()["variance"]
+
+    def quantile(self, probability: float) -> FloatArray:
+        p = self.parameters()
+        return np.asarray(p["mean"] + np.sqrt(p["variance"]) * ndtri(probability))
+
+    def draw(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
         p = self.parameters()
         shape = self.batch_shape if size is None else (size, *self.batch_shape)
         return p["mean"] + np.sqrt(p["variance"]) * rng.standard_normal(shape)

@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
 
 from dmfvi.families.base import MATRIX, SCALAR, VECTOR, Family
 from dmfvi.families.gamma import Gamma
@@ -138,10 +139,27 @@ class NormalGamma(Family):
         definite = max_step_definite(_bordered(self.natural), _bordered(d))
         return np.minimum(max_step_positive(shape, d[2]), definite)
 
-    def sample(
+    def mean_value(self) -> tuple[FloatArray, FloatArray]:
+        return self._location(), self.noise.mean_value()
+
+    def variance(self) -> tuple[FloatArray, FloatArray]:
+        noise = self.noise
+        with np.errstate(divide="ignore"):
+            unit = np.where(noise.shape > 1.0, noise.rate / (noise.shape - 1.0), np.inf)
+        spread = np.diagonal(inverse(self.precision), axis1=-2, axis2=-1)
+        return unit[..., None] * spread, noise.variance()
+
+    def quantile(self, probability: float) -> tuple[FloatArray, FloatArray]:
+        noise = self.noise
+        spread = np.diagonal(inverse(self.precision), axis1=-2, axis2=-1)
+        scale = np.sqrt((noise.rate / noise.shape)[..., None] * spread)
+        steps = np.asarray(stdtrit(2.0 * noise.shape, probability))
+        return self._location() + scale * steps[..., None], noise.quantile(probability)
+
+    def draw(
         self, rng: np.random.Generator, size: int | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        t = self.noise.sample(rng, size)
+        t = self.noise.draw(rng, size)
         factor = np.linalg.cholesky(self.precision)
         draws = rng.standard_normal((*t.shape, self.dimension))
         offset = np.linalg.solve(np.swapaxes(factor, -1, -2), draws[..., None])[..., 0]

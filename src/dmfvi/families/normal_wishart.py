@@ -124,11 +124,22 @@ class NormalWishart(Family):
         dof_limit = max_step_positive(2.0 * self.half_excess_dof + 1.0, 2.0 * d[3])
         return np.minimum(dof_limit, max_step_definite(_bordered(self.natural), _bordered(d)))
 
-    def sample(
+    def mean_value(self) -> tuple[FloatArray, FloatArray]:
+        return self.parameters()["mean"], self._wishart().mean_value()
+
+    def variance(self) -> tuple[FloatArray, FloatArray]:
+        p = self.parameters()
+        freedom = p["dof"] - self.dimension - 1.0
+        with np.errstate(divide="ignore"):
+            unit = np.where(freedom > 0, 1.0 / (p["confidence"] * freedom), np.inf)
+        spread = np.diagonal(inverse(p["scale"]), axis1=-2, axis2=-1)
+        return unit[..., None] * spread, self._wishart().variance()
+
+    def draw(
         self, rng: np.random.Generator, size: int | None = None
     ) -> tuple[FloatArray, FloatArray]:
         p = self.parameters()
-        precision = self._wishart().sample(rng, size)
+        precision = self._wishart().draw(rng, size)
         factor = np.linalg.cholesky(precision * p["confidence"][..., None, None])
         noise = rng.standard_normal(precision.shape[:-1])
         offset = np.linalg.solve(np.swapaxes(factor, -1, -2), noise[..., None])[..., 0]

@@ -84,8 +84,17 @@ class Product(Family):
         parts = zip(self._blocks.values(), self._split(direction), strict=True)
         return np.asarray(min(np.min(block.max_step(part)) for block, part in parts))
 
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> dict[str, Any]:
-        return {name: block.sample(rng, size) for name, block in self.items()}
+    def mean_value(self) -> dict[str, Any]:
+        return {name: block.mean_value() for name, block in self.items()}
+
+    def variance(self) -> dict[str, Any]:
+        return {name: block.variance() for name, block in self.items()}
+
+    def quantile(self, probability: float) -> dict[str, Any]:
+        return {name: block.quantile(probability) for name, block in self.items()}
+
+    def draw(self, rng: np.random.Generator, size: int | None = None) -> dict[str, Any]:
+        return {name: block.draw(rng, size) for name, block in self.items()}
 
     # -- sums over blocks ---------------------------------------------------------------------
 

@@ -111,7 +111,16 @@ class Wishart(Family):
             ),
         )
 
-    def sample(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
+    def mean_value(self) -> FloatArray:
+        return self.dof[..., None, None] * self.parameters()["scale"]
+
+    def variance(self) -> FloatArray:
+        scale = self.parameters()["scale"]
+        diagonal = np.diagonal(scale, axis1=-2, axis2=-1)
+        squares = scale**2 + diagonal[..., :, None] * diagonal[..., None, :]
+        return self.dof[..., None, None] * squares
+
+    def draw(self, rng: np.random.Generator, size: int | None = None) -> FloatArray:
         """Bartlett's decomposition: X = (L A)(L A)', A lower triangular of chi and normal draws."""
         p = self.dimension
         shape = self.batch_shape if size is None else (size, *self.batch_shape)

@@ -227,5 +227,3 @@ def _check_additive(model: Model, shards: Sequence[Any], belief: Any) -> None:
 def _alike(one: FloatArray, other: FloatArray) -> bool:
     size = max(float(np.abs(one).max()), float(np.abs(other).max()), 1e-300)
     return bool(np.abs(one - other).max() <= ROUNDING * size)
-
-

@@ -375,7 +375,6 @@ class Session:
 
         so_far, most = Run(beliefs), attempt.max_rounds
         with live_rounds(self.label, attempt.tol or 1.0, most, attempt.verbose > 0) as show:
-
             improper = [0]
 
             def watch(record: RoundRecord, now: list[Any]) -> bool | None:

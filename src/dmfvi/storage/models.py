@@ -17,8 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.consensus import RULES, ConsensusRule
 from dmfvi.inference.federation import Federation
+from dmfvi.inference.session import Inference
 from dmfvi.models import ESTIMATORS
 from dmfvi.storage.archive import FileKind, read_archive
+from dmfvi.storage.inferences import SavedInference, save_inference
 from dmfvi.storage.structured import read_structured, write_structured
 from dmfvi.tags import stored_as
 
@@ -36,17 +38,17 @@ FORMER_FILES = ("posterior.npz", "ratings.npz")
 
 
 def save(model: Any, path: str | Path, details: Mapping[str, Any] | None = None) -> Path:
-    """Write a fitted estimator to ``path`` (.npz), whole or not at all.
+    """Write a fitted estimator, or the result of ``infer``, to ``path`` (.npz), whole or not at all.
 
     ``details`` are plain facts of the run that are not the estimator's, for ``dmfvi.storage.details``.
     """
+    if isinstance(model, Inference):
+        return save_inference(model, _named_npz(path), MODEL, details)
     name, known = type(model).__name__, ESTIMATORS
     if known.get(name) is not type(model):
         raise TypeError(f"cannot save a {name}, known are {sorted(known)}")
     check_is_fitted(model)
-    target = Path(path)
-    if target.suffix != ".npz":
-        raise ValueError(f"{target} must end in .npz")
+    target = _named_npz(path)
     settings = {
         key: _plain(key, value)
         for key, value in model.get_params(deep=False).items()
@@ -54,6 +56,13 @@ def save(model: Any, path: str | Path, details: Mapping[str, Any] | None = None)
     }
     content = {"estimator": name, "settings": settings, "fitted": model._saved()}
     return write_structured(target, content, MODEL, details=details)
+
+
+def _named_npz(path: str | Path) -> Path:
+    target = Path(path)
+    if target.suffix != ".npz":
+        raise ValueError(f"{target} must end in .npz")
+    return target
 
 
 def save_or_keep(model: Any, path: Path, details: Mapping[str, Any] | None = None) -> Path:
@@ -76,12 +85,14 @@ def save_or_keep(model: Any, path: Path, details: Mapping[str, Any] | None = Non
 
 
 def load(path: str | Path, kind: type[Any] = BaseEstimator) -> Any:
-    """The fitted estimator that ``save`` wrote, from its file or from the directory of its ``model.npz``.
+    """The fitted estimator or result of ``infer`` that ``save`` wrote, from its file or from the directory of its ``model.npz``.
 
     ``kind`` is the class that is needed. A damaged, altered or foreign file, or one of another version, is refused with the reason and what to do.
     """
     file = _file(path)
     content = read_structured(file, MODEL)
+    if "inference" in content and kind is BaseEstimator:
+        return SavedInference(**content["inference"])
     try:
         settings = {name: _made(value) for name, value in content["settings"].items()}
         model = ESTIMATORS[content["estimator"]](**settings)
