@@ -1,4 +1,4 @@
-"""The command line: dmfvi demo, fit, models, impute, sfm, ratings, reproduce, node, launch, keys."""
+"""The command line: dmfvi demo, example, fit, predict, impute, show, models, sfm, ratings, reproduce, node, launch, keys."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi import __version__
+from dmfvi.cli.example import example
 from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.cli.fit import CommandOfKinds, fit, models
 from dmfvi.cli.node import keys_app, launch, node
@@ -34,6 +35,7 @@ app.command()(predict)
 app.command()(impute)
 app.command()(show)
 app.command()(models)
+app.command()(example)
 app.command()(sfm)
 app.command()(reproduce)
 app.command()(node)
@@ -65,7 +67,10 @@ def demo(
     out: Annotated[Path, typer.Option(help="Where the figure goes.")] = Path("dmfvi-demo"),
     seed: Annotated[int, typer.Option(help="Seed of the data and the start.")] = 0,
 ) -> None:
-    """Five cameras on a ring learn one Bayesian PCA model from data with missing entries."""
+    """Five cameras on a ring learn one Bayesian PCA model from data with missing entries.
+
+    Example: dmfvi demo --out demo
+    """
     from dmfvi.demo import LEVEL, run_demo
 
     check_folder(out)
@@ -125,7 +130,10 @@ def report(
 
 @app.command()
 def version() -> None:
-    """Print the version."""
+    """Print the version.
+
+    Example: dmfvi version
+    """
     console.print(__version__)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -10,8 +9,7 @@ import sys
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 
-#: of prctl(2): the signal that a process gets when its parent dies
-PR_SET_PDEATHSIG = 1
+from dmfvi.lifetime import end_with_parent
 
 
 def start_command(arguments: list[str], stderr: Path) -> ForkProcess:
@@ -26,10 +24,7 @@ def start_command(arguments: list[str], stderr: Path) -> ForkProcess:
 def _run(arguments: list[str], stderr: Path, parent: int) -> None:
     from dmfvi.cli.app import main
 
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it died before
-            sys.exit(1)
+    end_with_parent(parent)
     for stream, target in ((1, os.devnull), (2, str(stderr))):
         opened = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(opened, stream)

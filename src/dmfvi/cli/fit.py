@@ -110,6 +110,8 @@ def fit(
     """Fit a model to a table: on one machine, one node per file, or split evenly over --nodes.
 
     Ends with status 4 when the nodes have not converged; the model is saved all the same.
+
+    Example: dmfvi fit site0.csv site1.csv --id patient --target outcome --model bayesian-logistic-regression
     """
     from dmfvi.deploy.kinds import ModelSettings
 
@@ -149,7 +151,10 @@ def fit(
 def models(
     model: Annotated[str | None, typer.Argument(help="One kind; all of them by default.")] = None,
 ) -> None:
-    """Kinds of models, for dmfvi fit and dmfvi node, with their settings."""
+    """Kinds of models, for dmfvi fit and dmfvi node, with their settings.
+
+    Example: dmfvi models gaussian-hmm
+    """
     from dmfvi.deploy.kinds import KINDS, NETWORK_KINDS, columns_of
     from dmfvi.deploy.settings import NOTHING, settings_of
 

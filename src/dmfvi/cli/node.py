@@ -11,11 +11,12 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -25,6 +26,9 @@ from rich.table import Table as RichTable
 
 from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.storage.files import write_text
+
+if TYPE_CHECKING:
+    from dmfvi.deploy.config import NodeConfig
 
 console = Console()
 keys_app = typer.Typer(no_args_is_help=True, help="A small certificate authority for a cluster.")
@@ -60,6 +64,8 @@ def node(
 
     SIGTERM or Ctrl-C makes the node leave: the others go on without its data. Ends with status 3 when data of a node
     are missing from the result, with 4 when the nodes have not converged; the result is kept all the same.
+
+    Example: dmfvi node --config node.toml
     """
     from dmfvi.deploy.config import read_config
     from dmfvi.deploy.program import Status, finite, run_node
@@ -111,7 +117,10 @@ def keys_init(
     folder: Annotated[Path, typer.Argument(help="Where the authority's key and certificate go.")],
     name: Annotated[str, typer.Option(help="Name in the authority's certificate.")] = "dmfvi",
 ) -> None:
-    """Make a certificate authority; keep its ca.key offline, give ca.pem to every node."""
+    """Make a certificate authority; keep its ca.key offline, give ca.pem to every node.
+
+    Example: dmfvi keys init keys
+    """
     from dmfvi.engines.net.keys import init_authority
 
     console.print(f"authority: {escape(str(init_authority(folder, name)))}")
@@ -122,13 +131,18 @@ def keys_issue(
     folder: Annotated[Path, typer.Argument(help="The authority's folder.")],
     node: Annotated[int, typer.Option(help="The node's id.")],
     host: Annotated[list[str], typer.Option(help="Its host name or address; may be repeated.")],
-    out: Annotated[Path | None, typer.Option(help="Where to write; default: the folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write; by default in the folder.")
+    ] = None,
     days: Annotated[int, typer.Option(help="Days of validity.")] = 365,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace a certificate that is no longer used.")
     ] = False,
 ) -> None:
-    """Issue a node's certificate and key."""
+    """Issue a node's certificate and key.
+
+    Example: dmfvi keys issue keys --node 0 --host 10.0.0.10 --out for-node-0
+    """
     import datetime as dt
 
     from dmfvi.engines.net.keys import issue
@@ -146,15 +160,24 @@ def launch(
 ) -> None:
     """Start all nodes of a file on this machine, for a trial, with one live table of them.
 
-    The file lists the nodes' own files: nodes = ["node0.toml", "node1.toml"].
+    The file lists the nodes' own files: nodes = ["node0.toml", "node1.toml"]. All nodes end with this command.
+
+    Example: dmfvi launch cluster.toml --insecure
     """
     # nodes of one machine share its cores, and what is loaded before they are forked
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from dmfvi.cli.children import start_command
     from dmfvi.deploy.config import read_config
 
+    if not timeout > 0:
+        raise ValueError(f"--timeout must be positive, received {timeout}")
     files = _node_files(cluster)
+    from dmfvi.engines.net.zenoh import require
+
+    require()
     settings = {file: read_config(file, insecure) for file in files}
+    check_together(settings)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     flags = ["--insecure"] if insecure else []
     for each in settings.values():
         (each.out / STATUS_FILE).unlink(missing_ok=True)
@@ -195,6 +218,33 @@ def launch(
         raise typer.Exit(worst)
 
 
+def check_together(settings: Mapping[Path, NodeConfig]) -> None:
+    """Nodes of one machine need ids, ports and folders of their own, and must name each other as they are."""
+    kinds: tuple[tuple[str, Callable[[NodeConfig], Any]], ...] = (
+        ("id", lambda c: c.node),
+        ("listen", lambda c: c.listen),
+        ("out", lambda c: str(c.out.resolve())),
+        ("data", lambda c: str(c.data.resolve())),
+    )
+    for what, of in kinds:
+        seen: dict[Any, Path] = {}
+        for file, config in settings.items():
+            if of(config) in seen:
+                raise ValueError(
+                    f"{seen[of(config)]} and {file} have the same {what} {of(config)!r}: every node needs its own"
+                )
+            seen[of(config)] = file
+    addresses = {config.node: config.listen for config in settings.values()}
+    for file, config in settings.items():
+        if not config.data.exists():
+            raise FileNotFoundError(f"{file}: data {config.data} does not exist")
+        for peer, address in config.peers.items():
+            if peer in addresses and addresses[peer] != address:
+                raise ValueError(
+                    f"{file}: [peers] says that node {peer} listens at {address}, it listens at {addresses[peer]}"
+                )
+
+
 def _last_words(path: Path) -> str:
     """The end of what a node wrote to its error stream."""
     return " ".join(path.read_text(errors="replace").split())[-500:]
@@ -210,7 +260,12 @@ def _node_files(cluster: Path) -> list[Path]:
     names = content.get("nodes")
     if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
         raise ValueError(f'{cluster} needs a list: nodes = ["node0.toml", "node1.toml"]')
-    return [cluster.parent / name for name in names]
+    files = [cluster.parent / name for name in names]
+    resolved = [file.resolve() for file in files]
+    twice = [file for file in files if resolved.count(file.resolve()) > 1]
+    if twice:
+        raise ValueError(f"{cluster} lists {twice[0]} twice: every node has a file of its own")
+    return files
 
 
 def _table(settings: dict[Path, Any], running: dict[Path, Any]) -> RichTable:

@@ -16,6 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.progress import TimeRemainingColumn as RemainingColumn
 from rich.table import Table as RichTable
 
+from dmfvi.cli.output import check_folder
+
 if TYPE_CHECKING:
     from dmfvi.experiments.base import ResultTable
 
@@ -37,16 +39,18 @@ def reproduce(
     ] = True,
     data: Annotated[
         Path | None,
-        typer.Option(help=f"Directory of the recorded data; default: ${DATA_VARIABLE}."),
+        typer.Option(help=f"Directory of the recorded data; by default ${DATA_VARIABLE}."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where results go.")] = Path("dmfvi-reproduction"),
     jobs: Annotated[
-        int | None, typer.Option(help="Cases at the same time; default: one per core.")
+        int | None, typer.Option(help="Cases at the same time; by default one per core.")
     ] = None,
 ) -> None:
     """Run the paper's experiments: tables with its numbers beside ours, figures, results.json and .csv.
 
     An interrupted run goes on where it was.
+
+    Example: dmfvi reproduce cube --full
     """
     from dmfvi.experiments import EXPERIMENTS
     from dmfvi.experiments.runner import run_experiment
@@ -55,8 +59,7 @@ def reproduce(
         raise ValueError(f"unknown experiment {name!r}: choose one of {[*EXPERIMENTS, 'all']}")
     if jobs is not None and jobs < 1:
         raise ValueError(f"--jobs must be at least 1, received {jobs}")
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file: give a directory")
+    check_folder(out)
     folder = data if data is not None else _data_from_environment()
     if folder is not None and not folder.is_dir():
         raise ValueError(f"--data {folder} is not a directory")

@@ -17,6 +17,8 @@ from dmfvi.engines.net.keys import check_identity, is_host
 from dmfvi.engines.net.limits import Limits
 from dmfvi.engines.net.membership import LARGEST_ID, MOST_NEIGHBOURS, MOST_NODES
 from dmfvi.engines.net.zenoh import Identity, check_loopback
+from dmfvi.readers.sheets import TableFormat
+from dmfvi.readers.tables import Reading, Selection
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class NodeConfig:
     faults: Faults | None = None
     cluster: str = "dmfvi"
     limits: Limits = field(default_factory=Limits)
+    reading: Reading = field(default_factory=Reading)
 
     @property
     def enough(self) -> int:
@@ -61,7 +64,7 @@ def read_config(path: str | Path, insecure: bool = False) -> NodeConfig:
 
 def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) -> NodeConfig:
     """A node's settings from the tables of a TOML file."""
-    known = {"node", "peers", "model", "timing", "tls", "faults", "limits"}
+    known = {"node", "peers", "model", "data", "timing", "tls", "faults", "limits"}
     _no_others(content, known, file, "the file")
     for name in content:
         if not isinstance(content[name], Mapping):
@@ -114,7 +117,35 @@ def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) ->
         faults=_made(Faults, content["faults"], file, "[faults]") if "faults" in content else None,
         cluster=str(node.get("cluster", "dmfvi")),
         limits=_made(Limits, content.get("limits", {}), file, "[limits]"),
+        reading=_reading(content.get("data", {}), file),
     )
+
+
+def _reading(table: Mapping[str, Any], file: Path) -> Reading:
+    """How the node's file of data is read."""
+    lists = {"missing", "columns", "drop", "id"}
+    _no_others(table, {"header", "separator", "decimal", "percent"} | lists, file, "[data]")
+    kinds: dict[str, tuple[type, ...]] = {"header": (bool,), "percent": (bool,)}
+    kinds |= {"separator": (str,), "decimal": (str,)} | dict.fromkeys(lists, (list,))
+    _check_kinds(table, kinds, file, "[data]")
+    for name in lists:
+        for each in table.get(name, ()):
+            if type(each) not in ((str,) if name == "missing" else (str, int)):
+                raise ValueError(
+                    f"{file}: {name} in [data] must be a list of names, received {each!r} in it"
+                )
+    try:
+        how = TableFormat(
+            table.get("header"),
+            table.get("separator"),
+            table.get("decimal", "."),
+            tuple(table.get("missing", ())),
+            table.get("percent", False),
+        )
+    except ValueError as error:
+        raise ValueError(f"{file}, [data]: {error}") from error
+    chosen = {name: tuple(table.get(name, ())) for name in ("columns", "drop", "id")}
+    return Reading(how, Selection(**chosen))
 
 
 def _model(table: Mapping[str, Any], file: Path) -> ModelSettings:

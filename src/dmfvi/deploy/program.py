@@ -79,7 +79,7 @@ class Ended(NamedTuple):
 
 def run_node(config: NodeConfig, on_status: OnStatus | None = None) -> Ended:
     """Run until this node and all it can reach are done."""
-    data = config.model.read(config.data)
+    data = config.model.read(config.data, config.reading)
     with only_one(config.out):
         transport: Transport = ZenohTransport(
             config.node,

@@ -10,6 +10,7 @@ import csv
 import hashlib
 import io
 import json
+import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -27,6 +28,7 @@ from dmfvi import __version__
 from dmfvi.experiments import EXPERIMENTS
 from dmfvi.experiments.base import Experiment, Outcome, Summary
 from dmfvi.experiments.report import save_figure
+from dmfvi.lifetime import end_with_parent
 from dmfvi.storage.files import write_text
 
 FORMAT = "dmfvi-reproduction"
@@ -96,7 +98,12 @@ def _run_cases(
 @contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """Fresh processes (forking would copy locked thread pools); an interrupt drops what has not begun."""
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(
+        jobs,
+        mp_context=get_context("spawn"),
+        initializer=end_with_parent,
+        initargs=(os.getpid(),),
+    )
     try:
         yield pool
     except BaseException:

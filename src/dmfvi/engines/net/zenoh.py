@@ -203,6 +203,11 @@ def _access(peers: Mapping[int, str], prefix: str) -> dict[str, Any]:
     }
 
 
+def require() -> None:
+    """Refuse with what to do where the optional package is missing."""
+    _zenoh()
+
+
 def _zenoh() -> Any:
     """The optional package."""
     try:

@@ -1,0 +1,23 @@
+"""Processes that end with the one that started them, whatever ends it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+#: of Linux's prctl
+PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent(parent: int | None = None) -> None:
+    """Let this process be terminated when its parent ends, even by SIGKILL (Linux; elsewhere nothing is done).
+
+    ``parent`` is the parent's process id where it is known, for one that has ended already.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if parent is not None and os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
