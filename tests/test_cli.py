@@ -390,13 +390,10 @@ def test_a_model_of_another_kind_cannot_fill_a_table(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    mixture = dmfvi.BayesianGaussianMixture(2, random_state=0).fit(table[2])
-    file = dmfvi.save(mixture, tmp_path / "mixture.npz")
+    line = dmfvi.BayesianLinearRegression().fit(table[2][:, 1:], table[2][:, 0])
+    file = dmfvi.save(line, tmp_path / "line.npz")
     assert run(monkeypatch, "impute", str(table[0]), "--model", str(file)) == 1
-    assert (
-        "holds a BayesianGaussianMixture, here a FactorEstimator is needed"
-        in capsys.readouterr().err
-    )
+    assert "holds a BayesianLinearRegression, which does not fill" in capsys.readouterr().err
 
 
 def test_objects_in_npy_files_are_never_unpickled(tmp_path: Path) -> None:

@@ -100,7 +100,16 @@ WRITERS: dict[str, list[str]] = {
     "sfm": ["sfm", "DATA", "--out", "OUT"],
     "ratings fit": ["ratings", "fit", "DATA", "--out", "OUT"],
     "ratings predict": ["ratings", "predict", "DATA", "--model", "MODEL", "--out", "OUT/x.csv"],
-    "ratings recommend": ["ratings", "recommend", "--model", "MODEL", "--users", "all", "--out", "OUT/x.csv"],
+    "ratings recommend": [
+        "ratings",
+        "recommend",
+        "--model",
+        "MODEL",
+        "--users",
+        "all",
+        "--out",
+        "OUT/x.csv",
+    ],
     "demo": ["demo", "--out", "OUT"],
     "reproduce": ["reproduce", "online", "--out", "OUT"],
     "example": ["example", "tracks", "OUT"],
@@ -134,7 +143,9 @@ def test_a_model_that_cannot_be_written_is_kept(
     assert dmfvi.load(kept.group(1)).n_features_in_ == 3
 
 
-def test_exit_codes_are_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_codes_are_the_same_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     np.save(tmp_path / "t.npy", np.random.default_rng(0).normal(size=(20, 3)))
     fit = ["fit", tmp_path / "t.npy", "--components", 1, "--out", tmp_path / "m"]
     assert dmfvi_command(*fit).code == ExitCode.DONE
@@ -144,7 +155,17 @@ def test_exit_codes_are_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.
     table = make_ratings(500, n_users=40, n_items=20, seed=0).ratings.tocoo()
     lines = [f"{u},{i},{r}" for u, i, r in zip(table.row, table.col, table.data, strict=True)]
     (tmp_path / "r.csv").write_text("\n".join(["user,item,rating", *lines]))
-    rate = ["ratings", "fit", tmp_path / "r.csv", "--components", 1, "--out", tmp_path / "r", "--sweeps", 2]
+    rate = [
+        "ratings",
+        "fit",
+        tmp_path / "r.csv",
+        "--components",
+        1,
+        "--out",
+        tmp_path / "r",
+        "--sweeps",
+        2,
+    ]
     assert dmfvi_command(*rate).code == ExitCode.DONE
     assert dmfvi_command(*rate, "--tol", "1e-9").code == ExitCode.NOT_CONVERGED
 

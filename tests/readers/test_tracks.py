@@ -111,3 +111,44 @@ def test_recorded_files(file: str, frames: int, points: int, missing: float) -> 
     tracks = read_tracks(shared_data() / file)
     assert (tracks.n_frames, tracks.n_points) == (frames, points)
     assert np.isnan(tracks.data).mean() == pytest.approx(missing, abs=1e-3)
+
+
+def observations(path: Path, names: str) -> Path:
+    lines = [names] if names else []
+    for f, p in np.argwhere(np.isfinite(CUBE[0::2])):
+        lines.append(f"{f},{p},{float(CUBE[2 * f, p])!r},{float(CUBE[2 * f + 1, p])!r}")
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.mark.parametrize("names", ["frame_id,track_id,u,v", "image,id,px,py", "a,b,c,d", ""])
+def test_observations_under_other_names_are_not_taken_for_a_matrix(
+    names: str, tmp_path: Path
+) -> None:
+    path = observations(tmp_path / "long.csv", names)
+    with pytest.raises(ValueError, match="looks like one observation a line"):
+        read_tracks(path)
+    told = names.split(",") if names else [1, 2, 3, 4]
+    np.testing.assert_allclose(read_tracks(path, told).data, CUBE)
+    with pytest.raises(ValueError, match="needs the columns of frame, point, x and y"):
+        read_tracks(path, told[:3])
+
+
+def test_the_message_says_which_column_is_which(tmp_path: Path) -> None:
+    path = observations(tmp_path / "long.csv", "")
+    table = np.loadtxt(path, delimiter=",")[:, [3, 1, 2, 0]]
+    lines = [",".join(repr(float(v)) for v in row) for row in table]
+    path.write_text("\n".join(["v,track_id,u,frame_id", *lines]))
+    with pytest.raises(ValueError, match="--columns frame_id,track_id,u,v"):
+        read_tracks(path)
+    np.testing.assert_allclose(
+        read_tracks(path, ["frame_id", "track_id", "u", "v"]).data, CUBE, atol=1e-12
+    )
+
+
+def test_a_matrix_may_look_like_observations(tmp_path: Path) -> None:
+    whole = np.array([[0, 0, 1.5, 2.5], [0, 1, 2.5, 1.5], [1, 0, 3.5, 0.5], [1, 1, 0.5, 1.0]])
+    np.save(tmp_path / "m.npy", whole)
+    with pytest.raises(ValueError, match="--matrix"):
+        read_tracks(tmp_path / "m.npy")
+    np.testing.assert_array_equal(read_tracks(tmp_path / "m.npy", matrix=True).data, whole)

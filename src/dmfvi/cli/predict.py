@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +84,6 @@ def impute(
     """
     import numpy as np
 
-    from dmfvi.models.pca.factors import FactorEstimator
     from dmfvi.storage import load
 
     target = out if out is not None else data.with_name(f"{data.stem}.imputed.csv")
@@ -91,23 +92,32 @@ def impute(
         raise ValueError(f"--out {target} is the input: what was missing would be lost")
     if draws < 0:
         raise ValueError(f"--draws must be at least 0, received {draws}")
-    fitted = load(model, FactorEstimator)
+    fitted = load(model)
+    if not hasattr(fitted, "impute") or getattr(fitted, "_data_form", "rows") != "rows":
+        raise ValueError(
+            f"{model} holds a {type(fitted).__name__}, which does not fill tables: give a model of Bayesian PCA or a mixture"
+        )
+    if draws and "n_draws" not in inspect.signature(fitted.impute).parameters:
+        raise ValueError(f"--draws: a {type(fitted).__name__} gives means only, leave it out")
     _say_if_not_converged(fitted, model)
     reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
     given = _input(data, fitted, reading)
     gaps = np.isnan(given.data)
-    mean, variance = fitted.posterior_.predict(given.data)
+    with warnings.catch_warnings():  # columns have been matched by name
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        mean, deviation = fitted.impute(given.data, return_std=True)
     if std:
         deviations = target.with_suffix(f".std{target.suffix}")
-        _write(deviations, given, np.where(gaps, np.sqrt(variance), 0.0), np.ones_like(gaps))
+        _write(deviations, given, deviation, np.ones_like(gaps))
         console.print(f"standard deviations: {escape(str(deviations))}", soft_wrap=True)
     if draws:
-        for number, filled in enumerate(
-            fitted.impute(given.data, n_draws=draws, random_state=seed), 1
-        ):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            drawn = fitted.impute(given.data, n_draws=draws, random_state=seed)
+        for number, filled in enumerate(drawn, 1):
             _write(target.with_suffix(f".{number}{target.suffix}"), given, filled, gaps)
     else:
-        _write(target, given, np.where(gaps, mean, given.data), gaps)
+        _write(target, given, mean, gaps)
     shown = target if not draws else target.with_suffix(f".1..{draws}{target.suffix}")
     console.print(
         f"{int(gaps.sum())} of {gaps.size} entries filled: {escape(str(shown))}", soft_wrap=True
@@ -156,7 +166,9 @@ def predict(
     beside = [told[name] for name in ("target", "sequence") if name in told]
     given = _input(data, fitted, reading, beside)
     lengths = _lengths(fitted, given, told.get("sequence"))
-    names, made = predictions(fitted, given.data, level, lengths)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        names, made = predictions(fitted, given.data, level, lengths)
     ids = (
         [] if given.sheet is None else [given.sheet.place(c, "--id") for c in reading.selection.id]
     )
