@@ -138,10 +138,10 @@ def test_every_kind_is_fitted(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--model", "magic"], "kind must be one of ['bayesian-gaussian-mixture',"),
+        (["--model", "magic"], "--model must be one of ['bayesian-gaussian-mixture',"),
         (["--model", "svd-factorization", "--nodes", "2"], "must be 1, it runs on one machine"),
         (["--model", "structure-from-motion", "--components", "3"], "has no ['n_components']"),
-        (["--model", "bayesian-linear-regression"], "needs target, the name or number"),
+        (["--model", "bayesian-linear-regression"], "needs --target, the name or number"),
         (["--model", "bayesian-linear-regression", "--target", "z"], "none of the columns ['a'"),
         (["--target", "a"], "bayesian-pca has no ['target']"),
         (["--set", "noise=loud"], 'must be "shared" or "per_node", received \'loud\''),
@@ -246,7 +246,7 @@ def test_other_problems_end_in_one_line(
     assert run(monkeypatch, "fit", str(tmp_path / "none.csv")) == 1
     assert "does not exist" in capsys.readouterr().err
     assert run(monkeypatch, "fit", str(table[0]), "--components", "9") == 1
-    assert "n_components=9" in capsys.readouterr().err
+    assert "--components=9" in capsys.readouterr().err
     (tmp_path / "x.txt").write_text("1")
     assert run(monkeypatch, "fit", str(tmp_path / "x.txt")) == 1
     assert "unknown format" in capsys.readouterr().err

@@ -24,6 +24,8 @@ from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.uncertainty import Context, UncertaintyMixin
 from dmfvi.validation import (
+    check_complete,
+    check_numeric,
     check_one_shard_per_node,
     check_positive,
     check_shards,
@@ -254,10 +256,9 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
             session.refuse_parts(len(X))
             shards = check_shards(X, allow_empty=not reset)
             for i, shard in enumerate(shards):
-                if not self._takes_missing and np.isnan(shard).any():
-                    raise ValueError(
-                        f"shard {i} contains NaN: {type(self).__name__} needs complete rows, impute first"
-                    )
+                if not self._takes_missing:
+                    names = list(X[i].columns) if hasattr(X[i], "columns") else None
+                    check_complete(shard, names, type(self).__name__, f"shard {i}")
             filled = next((part for part in X if len(part)), X[0])
             self._validated(filled, reset, min(least, len(filled)))
             if not session.pooled:
@@ -286,16 +287,20 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         return self._validated(unmasked(X), False)
 
     def _validated(self, X: Any, reset: bool, least: int = 1) -> FloatArray:
-        return np.asarray(
+        check_numeric(X)
+        made = np.asarray(
             validate_data(
                 self,
                 X,
-                ensure_all_finite="allow-nan" if self._takes_missing else True,
+                ensure_all_finite="allow-nan",
                 dtype=np.float64,
                 reset=reset,
                 ensure_min_samples=least,
             )
         )
+        if not self._takes_missing:
+            check_complete(made, getattr(self, "feature_names_in_", None), type(self).__name__)
+        return made
 
     def _fit(
         self,

@@ -31,6 +31,44 @@ def unmasked(data: Any) -> Any:
     return data
 
 
+def check_numeric(data: Any, where: str = "") -> None:
+    """Refuse columns of words in a data frame, by name."""
+    if not hasattr(data, "columns") or not hasattr(data, "iloc"):
+        return
+    words = [
+        str(name)
+        for place, name in enumerate(data.columns)
+        if getattr(data.dtypes.iloc[place], "kind", "O") in "OSUM"
+        and not _holds_numbers(data.iloc[:, place])
+    ]
+    if words:
+        raise ValueError(
+            f"{where}columns {words[:5]} hold text or dates, not numbers: leave them out or encode them"
+        )
+
+
+def _holds_numbers(column: Any) -> bool:
+    try:
+        np.asarray(column, dtype=np.float64)
+    except (ValueError, TypeError):
+        return False
+    return getattr(column.dtype, "kind", "O") != "M"
+
+
+def check_complete(
+    data: FloatArray, names: Sequence[Any] | None, who: str, what: str = "X"
+) -> None:
+    """Refuse missing entries, with their place."""
+    missing = np.argwhere(np.isnan(data))
+    if len(missing):
+        row, column = (int(v) for v in missing[0])
+        name = repr(str(names[column])) if names is not None else str(column + 1)
+        raise ValueError(
+            f"{what} contains NaN, sample {row + 1} has no value in column {name}: a {who} needs complete rows, drop the "
+            "row or impute first (BayesianPCA.impute, dmfvi impute)"
+        )
+
+
 def check_shards(parts: Sequence[Any], allow_empty: bool = False) -> list[FloatArray]:
     """One float array per node, all with the same number of columns."""
     names = [list(part.columns) if hasattr(part, "columns") else None for part in parts]
@@ -42,6 +80,7 @@ def check_shards(parts: Sequence[Any], allow_empty: bool = False) -> list[FloatA
             )
     shards = []
     for i, part in enumerate(parts):
+        check_numeric(part, f"shard {i}: ")
         if np.shape(part)[0] == 0 and not allow_empty:
             raise ValueError(
                 f"shard {i} is empty (shape {np.shape(part)}): "

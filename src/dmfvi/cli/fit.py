@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -131,7 +134,8 @@ def fit(
             problem = "is given twice" if equals else "is no name=value"
             raise ValueError(f"--set {text} {problem}")
         given[name] = _value(value)
-    chosen = ModelSettings.of(model, **given)
+    with naming_options(given):
+        chosen = ModelSettings.of(model, **given)
     reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
     check_folder(Path(str(out).replace("{rank}", "0")))
     if engine is Where.mpi:
@@ -143,7 +147,8 @@ def fit(
     elif checkpoint is not None or resume:
         raise ValueError("--checkpoint and --resume are for --engine mpi")
     else:
-        ended = _fit_here(chosen, data, topology, out, reading, nodes, as_json)
+        with naming_options(chosen.settings):
+            ended = _fit_here(chosen, data, topology, out, reading, nodes, as_json)
     if not ended:
         raise typer.Exit(ExitCode.NOT_CONVERGED)
 
@@ -173,6 +178,38 @@ def models(
             default = NOTHING if each.default is None else each.default
             shown.add_row(name, escape(each.words), str(default).lower())
         console.print(shown)
+
+
+#: parameters that have an option of their own
+OPTIONS = {
+    "n_components": "--components",
+    "covariance_type": "--covariance",
+    "tol": "--tol",
+    "max_iter": "--max-iter",
+    "random_state": "--seed",
+    "target": "--target",
+    "sequence": "--sequence",
+    "kind": "--model",
+}
+NEEDED = re.compile(r"(a [a-z-]+ needs )(target|sequence)\b")
+
+
+@contextmanager
+def naming_options(settings: Iterable[str] = ()) -> Iterator[None]:
+    """Errors that begin with a parameter name the option that sets it."""
+    try:
+        yield
+    except ValueError as error:
+        text = NEEDED.sub(lambda found: found[1] + OPTIONS[found[2]], str(error))
+        name = re.match(r"\w+", text)
+        if name is not None and re.match(r"( must|=| = | of a)", text[name.end() :]):
+            if name[0] in OPTIONS:
+                text = OPTIONS[name[0]] + text[name.end() :]
+            elif name[0] in settings:
+                text = f"--set {text}"
+        if text == str(error):
+            raise
+        raise ValueError(text) from error
 
 
 def _value(text: str) -> Any:
