@@ -57,8 +57,8 @@ class Call(NamedTuple):
 CALLS = {
     # networks and federations
     "ring of none": Call(lambda: Network.ring(0), "node"),
-    "two parts": Call(lambda: Network.from_edges([(0, 1), (2, 3)]), "connected"),
-    "a loop": Call(lambda: Network.from_edges([(0, 0), (0, 1)]), "itself"),
+    "two parts": Call(lambda: Network.from_edges([(0, 1), (2, 3)]), "add an edge between 0 and 2"),
+    "a loop": Call(lambda: Network.from_edges([(0, 0), (0, 1)]), "has self-loops at [0]"),
     "an unknown rule": Call(lambda: consensus.make("magic", RING), "magic"),
     "an unknown engine": Call(lambda: engines.make("cloud"), "cloud"),
     "a lossless loss": Call(lambda: Links(loss=1.5), "loss"),
