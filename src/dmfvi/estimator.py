@@ -194,7 +194,7 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
     @property
     def _ended_well(self) -> bool:
         """Whether the fit did what was asked: it converged, or it made a fixed number of sweeps (``tol=None``)."""
-        return bool(self.converged_) or getattr(self, "tol", 0.0) is None
+        return bool(getattr(self, "_all_sweeps", False) or self.converged_)
 
     def _outcome(self) -> str:
         if self.converged_ or not hasattr(self, "history_"):

@@ -33,7 +33,7 @@ def test_without_faults_it_is_the_local_engines_answer(
     local = case.local(network=CHAIN)
     for node in range(N_NODES):
         saved = cluster.saved(node)
-        assert saved.converged_
+        assert saved._ended_well
         about = details(tmp_path / f"node-{node}")
         assert about["kind"] == kind
         assert [each["node"] for each in about["members"]] == list(range(N_NODES))
