@@ -339,6 +339,7 @@ class RatingFactorization(RatingPredictor):
         self.history_["bytes_sent"] = np.diff(sent, prepend=0)
         if self._errors:
             self.history_["rmse"] = np.array(self._errors)
+        self._all_sweeps = self.tol is None and bool(self.converged_)
         if (
             self.tol is None
         ):  # the sweeps that were asked for are done; whether they were enough is another question

@@ -45,6 +45,7 @@ class RatingPredictor(NetworkEstimator):
         "rating_scale_",
         "_folded",
         "_folded_items",
+        "_all_sweeps",
     )
 
     posterior_: RatingPosterior
