@@ -213,3 +213,15 @@ def test_a_missing_extra_is_one_line(
     assert said.code == ExitCode.ERROR
     assert "Traceback" not in said.err
     assert f"pip install -e '.[{extra}]'" in said.err
+
+
+def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    block = next(each for each in blocks if "dmfvi example" in each)
+    lines = [line.partition(" #")[0] for line in block.splitlines()]
+    assert len(lines) >= 6
+    for line in lines:
+        ended = dmfvi_command(*shlex.split(line)[1:])
+        assert ended.code == 0, (line, ended.err)
