@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from dmfvi.estimator import NetworkEstimator, generator_of
 from dmfvi.inference.session import InferenceObserver, Session
@@ -17,7 +18,7 @@ from dmfvi.models.chains.emissions import Emission
 from dmfvi.models.chains.kernels import chain_posteriors, most_probable_states
 from dmfvi.models.chains.model import HiddenMarkov, Sequences
 from dmfvi.models.chains.sequences import Joined, join, nodes_of_sequences
-from dmfvi.validation import check_positive, check_whole
+from dmfvi.validation import check_numeric, check_positive, check_whole
 
 
 @dataclass(eq=False, repr=False)
@@ -48,13 +49,13 @@ class HiddenMarkovEstimator(NetworkEstimator):
 
     def predict(self, X: Any, lengths: Any = None) -> NDArray[np.int64]:
         """The jointly most probable states (Viterbi), one per observation."""
-        shard = self._prepared(X, lengths)
+        shard = self._prepared(self._arrays(X), lengths)
         model: HiddenMarkov = self._model
         return most_probable_states(*model.scores(shard, self._belief), shard.starts)
 
     def predict_proba(self, X: Any, lengths: Any = None) -> FloatArray:
         """Probability of each state at each observation (T, K), given the whole sequence."""
-        shard = self._prepared(X, lengths)
+        shard = self._prepared(self._arrays(X), lengths)
         return np.asarray(self._model.states(shard, self._belief).states)
 
     def score_samples(self, X: Any, lengths: Any = None) -> FloatArray:
@@ -62,6 +63,7 @@ class HiddenMarkovEstimator(NetworkEstimator):
 
         Emission parameters are integrated out, observation by observation.
         """
+        X = self._arrays(X)
         shard = self._prepared(X, lengths)
         emission = self._emission_predictive(X, lengths)
         found = chain_posteriors(
@@ -83,6 +85,7 @@ class HiddenMarkovEstimator(NetworkEstimator):
     ) -> Self:
         """Fit to sequences (see the class)."""
         session = self._open()
+        X = self._arrays(X, reset=True)
         nodes = nodes_of_sequences(X, lengths, session, session.pooled, flat=self._flat)
         check_whole("n_components", self.n_components, 1)
         for name in ("startprob_prior", "transmat_prior"):
@@ -96,6 +99,38 @@ class HiddenMarkovEstimator(NetworkEstimator):
             log_volume=log_volume,
             observer=observer,
         )
+
+    def _arrays(self, X: Any, reset: bool = False) -> Any:
+        """Data frames as arrays, wherever they are in X; their columns are those of the fit."""
+        if not reset:
+            check_is_fitted(self)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        if isinstance(X, list | tuple):
+            return type(X)(self._array_of(part, reset) for part in X)
+        return self._array_of(X, reset)
+
+    def _checked_widths(self, rows: FloatArray, reset: bool) -> FloatArray:
+        """Validated rows; names have been compared already, and stay as they are."""
+        names = getattr(self, "feature_names_in_", None)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            made = self._validated(rows, reset=reset)
+        if names is not None:
+            self.feature_names_in_ = names
+        return made
+
+    def _array_of(self, part: Any, reset: bool) -> Any:
+        if isinstance(part, list | tuple) and any(hasattr(each, "columns") for each in part):
+            return [self._array_of(each, reset) for each in part]
+        if not hasattr(part, "columns"):
+            if not reset and isinstance(part, np.ndarray):
+                _check_feature_names(self, part, reset=False)  # warns where the fit had names
+            return part
+        check_numeric(part)
+        # the first frame of a fit names the columns, all others are compared with it
+        _check_feature_names(self, part, reset=reset and not hasattr(self, "feature_names_in_"))
+        return np.asarray(part, dtype=np.float64)
 
     @abstractmethod
     def _shards(self, nodes: list[Joined], session: Session) -> tuple[list[Sequences], float]:

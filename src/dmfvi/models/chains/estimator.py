@@ -78,7 +78,7 @@ class GaussianHMM(GaussianComponents, HiddenMarkovEstimator):
     )
 
     def _shards(self, nodes: list[Joined], session: Session) -> tuple[list[Sequences], float]:
-        self._validated(nodes[0][0], reset=True)
+        self._checked_widths(nodes[0][0], reset=True)
         self._check_gaussians(nodes[0][0].shape[1])
         units = self._agree_on_units(session, [rows for rows, _ in nodes], self.n_components)
         made = [Sequences(MixtureShard.of(units.apply(rows)), starts) for rows, starts in nodes]
@@ -107,7 +107,7 @@ class GaussianHMM(GaussianComponents, HiddenMarkovEstimator):
     def _rows(self, X: Any, lengths: Any) -> Joined:
         check_is_fitted(self)
         rows, starts = join(sequences_of(X, lengths))
-        return self._validated(rows, reset=False), starts
+        return self._checked_widths(rows, reset=False), starts
 
     def _prepared(self, X: Any, lengths: Any) -> Sequences:
         rows, starts = self._rows(X, lengths)
