@@ -102,7 +102,10 @@ class ModelSettings:
     def shared(self, data: Data) -> dict[str, str]:
         """What all nodes of one model have in common, as texts: kind, settings, columns with names and order."""
         n_columns, names = schema(data)
-        facts = {"kind": self.kind, **self.settings, **self.columns, "dmfvi": __version__}
+        # how long each node tries is its own business, unless that is the number of sweeps
+        own = {"max_iter"} if self.settings.get("tol") is not None else set()
+        same = {name: value for name, value in self.settings.items() if name not in own}
+        facts = {"kind": self.kind, **same, **self.columns, "dmfvi": __version__}
         facts |= {"number of columns": n_columns, "columns": names}
         return {name: json.dumps(value) for name, value in facts.items()}
 
