@@ -102,10 +102,7 @@ class ModelSettings:
     def shared(self, data: Data) -> dict[str, str]:
         """What all nodes of one model have in common, as texts: kind, settings, columns with names and order."""
         n_columns, names = schema(data)
-        # how long each node tries is its own business, unless that is the number of sweeps
-        own = {"max_iter"} if self.settings.get("tol") is not None else set()
-        same = {name: value for name, value in self.settings.items() if name not in own}
-        facts = {"kind": self.kind, **same, **self.columns, "dmfvi": __version__}
+        facts = {"kind": self.kind, **self.settings, **self.columns, "dmfvi": __version__}
         facts |= {"number of columns": n_columns, "columns": names}
         return {name: json.dumps(value) for name, value in facts.items()}
 
@@ -214,8 +211,14 @@ class ModelSettings:
         return Federation(network, rule, engine)
 
     def run_mark(self, data: Data, *others: str) -> str:
-        """Tells a run with these settings and data from others, for checkpoints."""
-        parts = [self.fingerprint(data).hex(), digest(data).hex(), *others]
+        """Tells a run with these settings and data from others, for checkpoints.
+
+        More sweeps may be asked for when resuming, unless they are a fixed number.
+        """
+        facts = self.shared(data)
+        if self.settings.get("tol") is not None:
+            facts.pop("max_iter", None)
+        parts = [json.dumps(facts, sort_keys=True), digest(data).hex(), *others]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:32]
 
 
