@@ -1,0 +1,252 @@
+"""Generalized linear models: the Gaussian q(theta) = N(m, S) that is closest to the posterior in KL(q || posterior).
+
+    bound(q) = sum_n E_q[log p(y_n | theta)] - KL(q || prior)
+    precision = P0 + sum_n Z_n' H_n Z_n        linear = P0 m0 + sum_n Z_n' (E[dl_n] + H_n Z_n m),   H_n = -E[d2l_n]
+
+at the optimum (Opper & Archambeau 2009). One sweep is one agreed sum. A step that lowers the bound is halved; all nodes see the same
+bound, so all halve. The start is the posterior's mode, found by Newton steps whose sums the nodes agree on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln
+
+from dmfvi.families import MultivariateNormal
+from dmfvi.inference.model import EDGE_FRACTION, Broadcast, Model, Update
+from dmfvi.linalg import (
+    FloatArray,
+    cholesky,
+    inverse,
+    log_det,
+    pack_symmetric,
+    symmetrize,
+    unpack_symmetric,
+)
+from dmfvi.models.glm.likelihoods import GlmShard, Likelihood
+from dmfvi.tags import stored_as
+
+#: Newton steps towards the mode at most, and the squared length of a step (in posterior deviations) that is the last
+NEWTON_STEPS, NEAR_MODE = 200, 1e-2
+#: a step is halved when the bound falls by more than this part of it
+BOUND_ROUNDING = 1e-11
+#: KL between beliefs below which a step is taken as it is: there a quadrature's error can outweigh the gain
+SURE_STEP = 1e-5
+#: growth of the step after one that was taken
+STEP_GROWTH = 1.5
+#: a linear predictor beyond this, without a prior to hold it, has no finite mode
+RUNAWAY = 1e4
+
+
+@stored_as("glm-belief")
+@dataclass(frozen=True)
+class GlmBelief:
+    """q(theta), and what damping needs: the belief before it, that one's bound, and the length of steps."""
+
+    q: MultivariateNormal
+    kept: MultivariateNormal | None = None
+    objective: float = float("-inf")
+    step: float = 1.0
+
+
+@dataclass(frozen=True)
+class LearnedPrecision:
+    """One precision for some entries of theta: lambda ~ Gamma(shape, rate), q(lambda) in closed form."""
+
+    entries: tuple[int, ...]
+    shape: float = 1e-3
+    rate: float = 1e-3
+
+
+@dataclass(frozen=True)
+class GeneralizedLinear(Model):
+    """theta = coefficients of each output one after the other, then the likelihood's shared parameters.
+
+    A prior precision of zero is a flat prior, whose density counts as one in the bound.
+    """
+
+    likelihood: Likelihood
+    prior_mean: FloatArray  # (P,)
+    prior_precision: FloatArray  # (P,)
+    learned: LearnedPrecision | None = field(default=None)
+
+    @property
+    def memoryless(self) -> bool:
+        """Steps are damped by the bound before: sweeps are not extrapolated."""
+        return False
+
+    # -- the prior ----------------------------------------------------------------------------
+
+    def precision_posterior(self, q: MultivariateNormal) -> tuple[float, float]:
+        """Shape and rate of the learned precision's q."""
+        assert self.learned is not None
+        entries = list(self.learned.entries)
+        p = q.parameters()
+        square = p["mean"][entries] ** 2 + np.diag(p["covariance"])[entries]
+        return self.learned.shape + 0.5 * len(entries), self.learned.rate + 0.5 * float(
+            square.sum()
+        )
+
+    def precisions(self, q: MultivariateNormal | None) -> FloatArray:
+        """Expected prior precisions; those of the prior's own guess where there is no q yet."""
+        if self.learned is None or q is None:
+            return self.prior_precision
+        shape, rate = self.precision_posterior(q)
+        expected = self.prior_precision.copy()
+        expected[list(self.learned.entries)] = shape / rate
+        return expected
+
+    def prior_gain(self, q: MultivariateNormal) -> float:
+        """E[log p(theta)] + H[q], what the bound has beside the data; with a learned precision, at its best q."""
+        p = q.parameters()
+        gap = (p["mean"] - self.prior_mean) ** 2 + np.diag(p["covariance"])
+        proper = self.prior_precision > 0
+        n, log_2pi = len(gap), float(np.log(2.0 * np.pi))
+        value = 0.5 * n * (1.0 + log_2pi) - 0.5 * float(log_det(q.precision))
+        value -= 0.5 * log_2pi * int(proper.sum())
+        if self.learned is not None:
+            chosen = np.zeros(n, dtype=bool)
+            chosen[list(self.learned.entries)] = True
+            proper &= ~chosen
+            a0, b0 = self.learned.shape, self.learned.rate
+            shape, rate = self.precision_posterior(q)
+            value += a0 * np.log(b0) - gammaln(a0) + gammaln(shape) - shape * np.log(rate)
+        fixed = self.prior_precision[proper]
+        value += 0.5 * float(np.log(fixed).sum() - fixed @ gap[proper])
+        return float(value)
+
+    # -- statistics ---------------------------------------------------------------------------
+
+    def row_sums(self, shard: GlmShard, mean: FloatArray, root: FloatArray | None) -> FloatArray:
+        """Linear term, packed precision and expected log likelihood of a shard."""
+        size = len(self.prior_mean)
+        linear, precision, value = np.zeros(size), np.zeros((size, size)), shard.constant
+        for rows in shard.blocks():
+            made = self.likelihood.sums(rows, mean, root)
+            linear += made.linear
+            precision += made.precision
+            value += made.value
+        return np.concatenate([linear, pack_symmetric(symmetrize(precision)), [value]])
+
+    def root(self, covariance: FloatArray) -> FloatArray:
+        """A factor of the covariance in which the shared parameters depend on the first columns only."""
+        m, size = self.likelihood.n_shared, len(covariance)
+        order = np.r_[size - m : size, 0 : size - m]
+        factor = cholesky(covariance[np.ix_(order, order)])
+        made = np.empty_like(factor)
+        made[order] = factor
+        return made
+
+    def local_step(self, shard: GlmShard, belief: GlmBelief) -> FloatArray:
+        p = belief.q.parameters()
+        return self.row_sums(shard, p["mean"], self.root(p["covariance"]))
+
+    def parts(self, total: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+        """Linear term, precision, value."""
+        size = len(self.prior_mean)
+        return total[:size], unpack_symmetric(total[size:-1]), float(total[-1])
+
+    # -- the start ----------------------------------------------------------------------------
+
+    def start(self, shard: GlmShard, rng: np.random.Generator) -> Generator[Any, FloatArray, Any]:
+        """The mode and the curvature there, by agreed Newton sums; steps that lower the density are halved."""
+        prior = self.precisions(None)
+        here, best, step = self.prior_mean.copy(), -np.inf, np.zeros(len(prior))
+        definite = np.diag(np.maximum(prior, 1e-8))
+        for _ in range(NEWTON_STEPS):
+            tried = here + step
+            linear, precision, value = self.parts((yield self.row_sums(shard, tried, None)))
+            value -= 0.5 * float(prior @ (tried - self.prior_mean) ** 2)
+            if not value >= best - BOUND_ROUNDING * abs(best):
+                step = 0.5 * step
+                continue
+            here, best = tried, value
+            definite = made_definite(np.diag(prior) + precision)
+            # linear = gradient + precision here, so the whole gradient of the log density is
+            gradient = linear - precision @ here - prior * (here - self.prior_mean)
+            step = np.linalg.solve(definite, gradient)
+            if gradient @ step < NEAR_MODE:
+                break
+        else:
+            self._refuse_runaway(here)
+        self._refuse_runaway(here)
+        q = MultivariateNormal(definite @ (here + step), -0.5 * definite)
+        packed = yield Broadcast(q.pack())
+        return GlmBelief(q.unpack(packed))
+
+    def _refuse_runaway(self, mean: FloatArray) -> None:
+        flat = np.flatnonzero(self.prior_precision == 0)
+        if len(flat) and np.abs(mean[flat]).max() > RUNAWAY:
+            raise ValueError(
+                f"the posterior is improper: entry {int(flat[0])} of the parameters has a flat prior and the data do not "
+                "bound it (all targets alike?); give it a prior precision"
+            )
+
+    # -- the sweep ----------------------------------------------------------------------------
+
+    def absorb(self, total: FloatArray, own: FloatArray, belief: GlmBelief) -> Update:
+        if not np.isfinite(total).all():
+            return Update(belief, belief.objective, True)
+        linear, precision, value = self.parts(total)
+        q = belief.q
+        objective = value + self.prior_gain(q)
+        kept = belief.kept
+        if kept is not None and not objective >= belief.objective - BOUND_ROUNDING * abs(objective):
+            if float(q.kl(kept)) > SURE_STEP or not np.isfinite(objective):
+                halved = between(kept, q, 0.5)
+                return Update(
+                    replace(belief, q=halved, step=0.5 * belief.step), belief.objective, True
+                )
+            objective = belief.objective
+        prior = self.precisions(q)
+        target = MultivariateNormal(
+            prior * self.prior_mean + linear, -0.5 * (np.diag(prior) + precision)
+        )
+        step, limited = belief.step, False
+        direction = tuple(t - h for t, h in zip(target.natural, q.natural, strict=True))
+        if not target.in_domain():
+            reach = float(q.max_step(direction))
+            limited = EDGE_FRACTION * reach < step
+            step = min(step, EDGE_FRACTION * reach)
+        new = target if step == 1.0 else q.step(direction, step)
+        grown = min(1.0, STEP_GROWTH * step)
+        return Update(GlmBelief(new, q, objective, grown), objective, limited)
+
+    def change(self, new: GlmBelief, old: GlmBelief) -> float:
+        return float(new.q.distance(old.q)) / min(1.0, new.step)
+
+    def posterior(self, belief: GlmBelief) -> MultivariateNormal:
+        return belief.q
+
+    def describe(self, place: int) -> str:
+        size = len(self.prior_mean)
+        if place < size:
+            return f"statistic {place} (linear term)"
+        return f"statistic {place} (precision)" if place < size * (size + 3) // 2 else "the bound"
+
+
+def made_definite(matrix: FloatArray) -> FloatArray:
+    """The matrix with the absolute values of its eigenvalues: where a density is not concave, steps still lead up."""
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(matrix)
+        size = np.maximum(np.abs(values), 1e-8 * np.abs(values).max())
+        return symmetrize((vectors * size) @ vectors.T)
+    return matrix
+
+
+def between(one: MultivariateNormal, other: MultivariateNormal, share: float) -> MultivariateNormal:
+    """Natural parameters (1 - share) one + share other."""
+    return MultivariateNormal(
+        *((1.0 - share) * a + share * b for a, b in zip(one.natural, other.natural, strict=True))
+    )
+
+
+def covariance_of(q: MultivariateNormal) -> FloatArray:
+    """S."""
+    return symmetrize(inverse(q.precision))
