@@ -159,7 +159,9 @@ def gamma_constant(k):
         return k * math.log(k) - k - math.lgamma(k)
     inverse = 1.0 / k
     square = inverse * inverse
-    return 0.5 * math.log(k) - LOG_ROOT_2PI - inverse * (1 / 12 - square * (1 / 360 - square / 1260))
+    return (
+        0.5 * math.log(k) - LOG_ROOT_2PI - inverse * (1 / 12 - square * (1 / 360 - square / 1260))
+    )
 
 
 @njit(cache=True)
@@ -392,9 +394,31 @@ def shared_rows(
                 for i in range(m):
                     psi_slope[i] += share * d_psi[i]
                     mixed[n, i] -= share * d_mixed[i]
-                    for l in range(m):
-                        psi_curve[i, l] -= share * d_bend[i, l]
+                    for h in range(m):
+                        psi_curve[i, h] -= share * d_bend[i, h]
     return total
+
+
+@njit(cache=True)
+def softmax_point(u, contrast, y, score, middle):
+    """Log probability of class y with log odds contrast u; fills class probabilities and the contrasts' mean."""
+    n_classes, size = contrast.shape
+    top = -np.inf
+    for c in range(n_classes):
+        score[c] = 0.0
+        for i in range(size):
+            score[c] += contrast[c, i] * u[i]
+        top = max(top, score[c])
+    own, norm = score[y] - top, 0.0
+    for c in range(n_classes):
+        score[c] = math.exp(score[c] - top)
+        norm += score[c]
+    middle[:] = 0.0
+    for c in range(n_classes):
+        score[c] /= norm
+        for i in range(size):
+            middle[i] += score[c] * contrast[c, i]
+    return own - math.log(norm)
 
 
 @njit(cache=True)
@@ -402,44 +426,23 @@ def softmax_rows(mean, root, contrast, y, weight, points, shares, slope, curve):
     """Class y of K with u ~ N(mean, root root') and log odds contrast u: slopes (n, L), curves (n, L, L)."""
     n_rows, size = mean.shape
     n_classes = contrast.shape[0]
-    u, score = np.empty(size), np.empty(n_classes)
-    middle = np.empty(size)
+    u, score, middle = np.empty(size), np.empty(n_classes), np.empty(size)
     total = 0.0
+    slope[:] = 0.0
+    curve[:] = 0.0
     for n in range(n_rows):
-        for i in range(size):
-            slope[n, i] = 0.0
-            for j in range(size):
-                curve[n, i, j] = 0.0
         for k in range(len(points)):
             for i in range(size):
                 u[i] = mean[n, i]
-                for j in range(size):
+                for j in range(i + 1):  # roots are lower triangular
                     u[i] += root[n, i, j] * points[k, j]
-            top = -1e300
-            for c in range(n_classes):
-                score[c] = 0.0
-                for i in range(size):
-                    score[c] += contrast[c, i] * u[i]
-                top = max(top, score[c])
-            norm = 0.0
-            own = score[y[n]]
-            for c in range(n_classes):
-                score[c] = math.exp(score[c] - top)
-                norm += score[c]
             share = weight[n] * shares[k]
-            total += share * (own - top - math.log(norm))
+            total += share * softmax_point(u, contrast, y[n], score, middle)
             for i in range(size):
-                middle[i] = 0.0
-                for c in range(n_classes):
-                    middle[i] += score[c] / norm * contrast[c, i]
                 slope[n, i] += share * (contrast[y[n], i] - middle[i])
-            for i in range(size):
-                for j in range(i + 1):
-                    second = 0.0
+                for j in range(size):
+                    second = -middle[i] * middle[j]
                     for c in range(n_classes):
-                        second += score[c] / norm * contrast[c, i] * contrast[c, j]
-                    curve[n, i, j] += share * (second - middle[i] * middle[j])
-        for i in range(size):
-            for j in range(i):
-                curve[n, j, i] = curve[n, i, j]
+                        second += score[c] * contrast[c, i] * contrast[c, j]
+                    curve[n, i, j] += share * second
     return total
