@@ -5,7 +5,11 @@ from sklearn.base import BaseEstimator
 from dmfvi.inference.model import ConjugateModel, Model, Statistics
 from dmfvi.models.chains import estimator as chains
 from dmfvi.models.chains.model import HiddenMarkov
-from dmfvi.models.glm import faces as glm
+from dmfvi.models.glm.faces import (
+    BayesianLogisticRegression,
+    BayesianPoissonRegression,
+    GeneralizedLinearModel,
+)
 from dmfvi.models.glm.model import GeneralizedLinear
 from dmfvi.models.mixture import estimator as mixture
 from dmfvi.models.mixture.model import DiagonalGaussianMixture, GaussianMixture
@@ -34,9 +38,9 @@ ENROLLED: tuple[tuple[type[Model] | type[BaseEstimator], ...], ...] = (
     (
         GeneralizedLinear,
         LogisticRegression,
-        glm.GeneralizedLinearModel,
-        glm.BayesianLogisticRegression,
-        glm.BayesianPoissonRegression,
+        GeneralizedLinearModel,
+        BayesianLogisticRegression,
+        BayesianPoissonRegression,
     ),
     (GaussianMixture, DiagonalGaussianMixture, mixture.BayesianGaussianMixture),
     (LatentDirichletAllocation, topics.LatentDirichletAllocation),

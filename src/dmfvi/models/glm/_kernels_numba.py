@@ -18,6 +18,8 @@ LARGEST_EXPONENT = 300.0
 #: below this variance second derivatives are averaged; above it first ones, which is the exact gradient of the
 #: quadrature's own bound (and loses digits where the variance is small)
 PRICE_BELOW = 0.05
+#: squared accuracy of a target in units of all targets' deviation: a fit without any residual has a finite dispersion
+RESOLUTION = 1e-20
 #: arguments from which Stirling's series is exact to rounding
 STIRLING_FROM = 20.0
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -258,14 +260,14 @@ def shared_parameters(code, eta, psi, y, constant, slope, mixed, bend):
     if code == GAUSSIAN:
         precision = math.exp(min(-psi[0], LARGEST_EXPONENT))
         gap = y - eta
-        square = 0.5 * precision * gap * gap
+        square = 0.5 * precision * (gap * gap + RESOLUTION)
         slope[0], mixed[0], bend[0, 0] = square - 0.5, -precision * gap, -square
         return -0.5 * psi[0] - square, precision * gap, -precision
     if code == STUDENT:
         dof = constant
         precision = math.exp(min(-psi[0], LARGEST_EXPONENT))
         gap = y - eta
-        q = precision * gap * gap / dof
+        q = precision * (gap * gap + RESOLUTION) / dof
         w = (dof + 1.0) / dof * precision / (1.0 + q)
         slope[0] = 0.5 * (dof + 1.0) * q / (1.0 + q) - 0.5
         mixed[0] = -w * gap / (1.0 + q)

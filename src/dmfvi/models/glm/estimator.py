@@ -18,7 +18,6 @@ from dmfvi.estimator import generator_of
 from dmfvi.families import MultivariateNormal
 from dmfvi.inference.model import Model
 from dmfvi.inference.session import InferenceObserver, Session
-from dmfvi.inference.starts import agree_on_units
 from dmfvi.linalg import FloatArray, plain
 from dmfvi.models.glm.likelihoods import GlmShard, Likelihood, contrasts, likelihood_of
 from dmfvi.models.glm.model import GeneralizedLinear, LearnedPrecision
@@ -36,16 +35,21 @@ from dmfvi.models.glm.targets import (
     expected_response,
     response,
 )
-from dmfvi.models.regression.base import VAGUE_INTERCEPT, Regression, known_classes
+from dmfvi.models.regression.base import (
+    VAGUE_INTERCEPT,
+    Regression,
+    agree_on_weighted_units,
+    known_classes,
+)
 from dmfvi.models.regression.posterior import CoefficientPosterior
 from dmfvi.validation import check_choice, check_level, check_positive, is_shard_list
 
-#: default prior precisions in agreed units: of coefficients on a log or logit scale and of those on the targets' scale
-WEAK, VAGUE = 1.0, 1e-2
+#: default prior precision of coefficients in agreed units
+WEAK = 1.0
 #: prior precisions of log dispersions in agreed units, and of the logarithms of gaps between cut points
 DISPERSION_PRECISION = {
-    "gaussian": 0.04,
-    "student-t": 0.04,
+    "gaussian": 0.1,
+    "student-t": 0.1,
     "negative-binomial": 0.25,
     "gamma": 0.25,
 }
@@ -129,7 +133,8 @@ class GlmEstimator(Regression):
             if value is not None
         }
         targets = self._targets_of([target for _, target in pairs], rows, session)
-        self._units = session.agree(agree_on_units, shards)[0]
+        weighted = [(x, t.weight) for x, t in zip(shards, targets, strict=True)]
+        self._units = session.agree(lambda part: agree_on_weighted_units(*part), weighted)[0]
         family, centred = self._family, self._has_intercept
         self._target: TargetUnits = session.agree(
             lambda t: agree_on_target(family, centred, t), targets
@@ -250,8 +255,7 @@ class GlmEstimator(Regression):
 
     def _make_model(self) -> Model:
         family, likelihood, scale = self._family, self._likelihood, self._target.scale
-        usual = VAGUE if family in ("gaussian", "student-t") else WEAK
-        slopes = self._coefficient_precision(self._units, usual)
+        slopes = self._coefficient_precision(self._units, WEAK)
         if self.prior_precision is not None and not isinstance(self.prior_precision, str):
             slopes = slopes * scale**2
         flat = self.intercept_precision
@@ -476,17 +480,17 @@ class GlmEstimator(Regression):
         design = self._design(self._checked_rows(X))
         q, d = self._belief_normal, design.shape[1]
         model = self._model
-        p = q.parameters()
-        root, m = model.root(p["covariance"]), len(p["mean"]) - d
+        middle, root = model.location(q)
+        m = len(middle) - d
         points, shares = cubature(m)
         cdf = expit if self._link == "logit" else ndtr
-        mean = design @ p["mean"][:d]
+        mean = design @ middle[:d]
         rest = np.sqrt(np.square(design @ root[:d, m:]).sum(1))
         nodes, weights = np.polynomial.hermite_e.hermegauss(20)
         weights = weights / weights.sum()
         below = np.zeros((len(mean), m))
         for point, share in zip(points, shares, strict=True):
-            psi = p["mean"][d:] + root[d:, :m] @ point
+            psi = middle[d:] + root[d:, :m] @ point
             cuts = psi[0] + np.append(0.0, np.cumsum(np.exp(psi[1:])))
             centre = mean + (design @ root[:d, :m]) @ point
             for node, weight in zip(nodes, weights, strict=True):

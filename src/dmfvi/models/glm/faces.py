@@ -50,7 +50,7 @@ class GeneralizedLinearModel(GlmEstimator):
         "logit" or "probit" for "bernoulli", "binomial" and "ordinal"; None is the family's usual link: identity, log or logit.
     prior_precision : float, array (n_features,), "learned" or None
         Prior precision of the coefficients; "learned" is one number for all of them with a Gamma(1e-3, 1e-3) prior, in standardised
-        features. None is 1 in standardised features, 0.01 for "gaussian" and "student-t" (in units of the target).
+        features. None is 1 in standardised features and (gaussian, student-t) standardised targets.
     intercept_precision : float or None
         Prior precision of the intercept (ordinal: of the first cut point) at the data's means; None is 0.01, 0 is a flat prior.
     fit_intercept : bool

@@ -59,6 +59,11 @@ class Likelihood(ABC):
     n_outputs: int = 1
     n_shared: int = 0
 
+    @property
+    def dispersed(self) -> bool:
+        """Whether the shared parameter is a log dispersion."""
+        return False
+
     @abstractmethod
     def sums(self, rows: GlmShard, mean: FloatArray, root: FloatArray | None) -> RowSums:
         """Sums over rows under theta ~ N(mean, root root'); at a point where root is None."""
@@ -131,6 +136,10 @@ class SharedParameters(Likelihood):
         "ordinal-logit",
         "ordinal-probit",
     )
+
+    @property
+    def dispersed(self) -> bool:
+        return not self.name.startswith("ordinal")
 
     def sums(self, rows: GlmShard, mean: FloatArray, root: FloatArray | None) -> RowSums:
         from dmfvi.models.glm._kernels_numba import shared_rows

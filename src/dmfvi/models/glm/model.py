@@ -14,16 +14,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.special import gammaln
 
 from dmfvi.families import MultivariateNormal
-from dmfvi.inference.model import EDGE_FRACTION, Broadcast, Model, Update
+from dmfvi.inference.model import Broadcast, Model, Update
 from dmfvi.linalg import (
     FloatArray,
     cholesky,
-    inverse,
     log_det,
     pack_symmetric,
+    relative_norm,
     symmetrize,
     unpack_symmetric,
 )
@@ -36,8 +37,12 @@ NEWTON_STEPS, NEAR_MODE = 200, 1e-2
 BOUND_ROUNDING = 1e-11
 #: KL between beliefs below which a step is taken as it is: there a quadrature's error can outweigh the gain
 SURE_STEP = 1e-5
-#: growth of the step after one that was taken
-STEP_GROWTH = 1.5
+#: growth of steps that keep their direction, and the step that is not shortened any more because they change it
+STEP_GROWTH, SHORTEST_STEP = 1.5, 1 / 64
+#: a step shorter than this is none
+STALLED = 1e-6
+#: how far one sweep may move a log dispersion or the logarithm of a gap
+LARGEST_MOVE = 2.0
 #: a linear predictor beyond this, without a prior to hold it, has no finite mode
 RUNAWAY = 1e4
 
@@ -51,6 +56,7 @@ class GlmBelief:
     kept: MultivariateNormal | None = None
     objective: float = float("-inf")
     step: float = 1.0
+    residual: float = float("inf")  # relative length of the last whole step
 
 
 @dataclass(frozen=True)
@@ -85,8 +91,8 @@ class GeneralizedLinear(Model):
         """Shape and rate of the learned precision's q."""
         assert self.learned is not None
         entries = list(self.learned.entries)
-        p = q.parameters()
-        square = p["mean"][entries] ** 2 + np.diag(p["covariance"])[entries]
+        mean, root = self.location(q)
+        square = mean[entries] ** 2 + np.square(root).sum(1)[entries]
         return self.learned.shape + 0.5 * len(entries), self.learned.rate + 0.5 * float(
             square.sum()
         )
@@ -102,8 +108,8 @@ class GeneralizedLinear(Model):
 
     def prior_gain(self, q: MultivariateNormal) -> float:
         """E[log p(theta)] + H[q], what the bound has beside the data; with a learned precision, at its best q."""
-        p = q.parameters()
-        gap = (p["mean"] - self.prior_mean) ** 2 + np.diag(p["covariance"])
+        mean, root = self.location(q)
+        gap = (mean - self.prior_mean) ** 2 + np.square(root).sum(1)
         proper = self.prior_precision > 0
         n, log_2pi = len(gap), float(np.log(2.0 * np.pi))
         value = 0.5 * n * (1.0 + log_2pi) - 0.5 * float(log_det(q.precision))
@@ -132,18 +138,19 @@ class GeneralizedLinear(Model):
             value += made.value
         return np.concatenate([linear, pack_symmetric(symmetrize(precision)), [value]])
 
-    def root(self, covariance: FloatArray) -> FloatArray:
-        """A factor of the covariance in which the shared parameters depend on the first columns only."""
-        m, size = self.likelihood.n_shared, len(covariance)
-        order = np.r_[size - m : size, 0 : size - m]
-        factor = cholesky(covariance[np.ix_(order, order)])
-        made = np.empty_like(factor)
-        made[order] = factor
-        return made
+    def location(self, q: MultivariateNormal) -> tuple[FloatArray, FloatArray]:
+        """Mean of q, and a factor of its covariance in which the shared parameters depend on the first columns only.
+
+        With precision L L' the factor is L^-T, columns turned: no covariance is inverted or factored.
+        """
+        factor = cholesky(q.precision)
+        half = solve_triangular(factor, q.mean_times_precision, lower=True)
+        turned = solve_triangular(factor, np.eye(len(half)), lower=True).T
+        m = self.likelihood.n_shared
+        return turned @ half, np.ascontiguousarray(np.roll(turned, m, axis=1))
 
     def local_step(self, shard: GlmShard, belief: GlmBelief) -> FloatArray:
-        p = belief.q.parameters()
-        return self.row_sums(shard, p["mean"], self.root(p["covariance"]))
+        return self.row_sums(shard, *self.location(belief.q))
 
     def parts(self, total: FloatArray) -> tuple[FloatArray, FloatArray, float]:
         """Linear term, precision, value."""
@@ -168,6 +175,7 @@ class GeneralizedLinear(Model):
             definite = made_definite(np.diag(prior) + precision)
             # linear = gradient + precision here, so the whole gradient of the log density is
             gradient = linear - precision @ here - prior * (here - self.prior_mean)
+            definite = self._without_dispersion(definite, gradient)
             step = np.linalg.solve(definite, gradient)
             if gradient @ step < NEAR_MODE:
                 break
@@ -177,6 +185,15 @@ class GeneralizedLinear(Model):
         q = MultivariateNormal(definite @ (here + step), -0.5 * definite)
         packed = yield Broadcast(q.pack())
         return GlmBelief(q.unpack(packed))
+
+    def _without_dispersion(self, definite: FloatArray, gradient: FloatArray) -> FloatArray:
+        """Hold a dispersion where the prior has it: with more columns than rows the joint mode has none at all."""
+        if not self.likelihood.dispersed:
+            return definite
+        gradient[-1] = 0.0
+        held = definite.copy()
+        held[-1, :-1] = held[:-1, -1] = 0.0
+        return held
 
     def _refuse_runaway(self, mean: FloatArray) -> None:
         flat = np.flatnonzero(self.prior_precision == 0)
@@ -196,28 +213,50 @@ class GeneralizedLinear(Model):
         objective = value + self.prior_gain(q)
         kept = belief.kept
         if kept is not None and not objective >= belief.objective - BOUND_ROUNDING * abs(objective):
+            if belief.step < STALLED:  # no step from there raises the bound beyond rounding
+                return Update(replace(belief, q=kept), belief.objective)
             if float(q.kl(kept)) > SURE_STEP or not np.isfinite(objective):
-                halved = between(kept, q, 0.5)
-                return Update(
-                    replace(belief, q=halved, step=0.5 * belief.step), belief.objective, True
-                )
+                shorter = replace(belief, q=between(kept, q, 0.5), step=0.5 * belief.step)
+                return Update(shorter, belief.objective, True)
             objective = belief.objective
         prior = self.precisions(q)
-        target = MultivariateNormal(
-            prior * self.prior_mean + linear, -0.5 * (np.diag(prior) + precision)
+        wanted = np.diag(prior) + precision
+        pull = prior * self.prior_mean + linear
+        residual = relative_norm(
+            np.append(pull - q.mean_times_precision, (wanted - q.precision).ravel()),
+            np.append(q.mean_times_precision, q.precision.ravel()),
         )
-        step, limited = belief.step, False
-        direction = tuple(t - h for t, h in zip(target.natural, q.natural, strict=True))
-        if not target.in_domain():
-            reach = float(q.max_step(direction))
-            limited = EDGE_FRACTION * reach < step
-            step = min(step, EDGE_FRACTION * reach)
-        new = target if step == 1.0 else q.step(direction, step)
-        grown = min(1.0, STEP_GROWTH * step)
-        return Update(GlmBelief(new, q, objective, grown), objective, limited)
+        step = belief.step
+        # where steps go back and forth over the optimum, by less than a bound can tell, they are shortened
+        turned = kept is not None and opposite(q, kept, pull, wanted)
+        if turned and residual > 0.5 * belief.residual:
+            step = max(0.5 * step, SHORTEST_STEP)
+        elif not turned:
+            step = min(1.0, STEP_GROWTH * step)
+        if is_definite(wanted):
+            target = self._within_reach(q, MultivariateNormal(pull, -0.5 * wanted))
+            new = target if step == 1.0 else between(q, target, step)
+        else:
+            mean = self.location(q)[0]
+            new = retracted(q, mean, wanted - q.precision, pull - wanted @ mean, step)
+        return Update(GlmBelief(new, q, objective, step, residual), objective)
+
+    def _within_reach(
+        self, q: MultivariateNormal, target: MultivariateNormal
+    ) -> MultivariateNormal:
+        """The target, its mean no further away than shared parameters, which are logarithms, may move."""
+        m = self.likelihood.n_shared
+        if m == 0:
+            return target
+        here, there = self.location(q)[0], self.location(target)[0]
+        part = LARGEST_MOVE / max(float(np.abs(there - here)[-m:].max()), 1e-300)
+        if part >= 1.0:
+            return target
+        mean = here + part * (there - here)
+        return MultivariateNormal(target.precision @ mean, target.negative_half_precision)
 
     def change(self, new: GlmBelief, old: GlmBelief) -> float:
-        return float(new.q.distance(old.q)) / min(1.0, new.step)
+        return float(new.q.distance(old.q)) / max(new.step, STALLED)
 
     def posterior(self, belief: GlmBelief) -> MultivariateNormal:
         return belief.q
@@ -229,15 +268,45 @@ class GeneralizedLinear(Model):
         return f"statistic {place} (precision)" if place < size * (size + 3) // 2 else "the bound"
 
 
+def opposite(
+    q: MultivariateNormal, kept: MultivariateNormal, pull: FloatArray, wanted: FloatArray
+) -> bool:
+    """Whether the next step turns back on the last one, in precisions measured by q's own."""
+    scale = np.sqrt(np.diag(q.precision))
+    last = (q.precision - kept.precision) / np.outer(scale, scale)
+    coming = (wanted - q.precision) / np.outer(scale, scale)
+    return float(np.sum(last * coming)) < 0
+
+
+def is_definite(matrix: FloatArray) -> bool:
+    """Whether a symmetric matrix has a Cholesky factor."""
+    try:
+        cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def retracted(
+    q: MultivariateNormal, mean: FloatArray, move: FloatArray, gradient: FloatArray, step: float
+) -> MultivariateNormal:
+    """The step where the wanted precision P + move is not definite: P + s move + s^2 move P^-1 move / 2 always is.
+
+    Where the move is small it is the plain step (Lin, Schmidt & Khan 2020).
+    """
+    bend = move @ np.linalg.solve(q.precision, move)
+    precision = symmetrize(q.precision + step * move + 0.5 * step**2 * bend)
+    moved = mean + step * np.linalg.solve(precision, gradient)
+    return MultivariateNormal(precision @ moved, -0.5 * precision)
+
+
 def made_definite(matrix: FloatArray) -> FloatArray:
     """The matrix with the absolute values of its eigenvalues: where a density is not concave, steps still lead up."""
-    try:
-        np.linalg.cholesky(matrix)
-    except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(matrix)
-        size = np.maximum(np.abs(values), 1e-8 * np.abs(values).max())
-        return symmetrize((vectors * size) @ vectors.T)
-    return matrix
+    if is_definite(matrix):
+        return matrix
+    values, vectors = np.linalg.eigh(matrix)
+    size = np.maximum(np.abs(values), 1e-8 * np.abs(values).max())
+    return symmetrize((vectors * size) @ vectors.T)
 
 
 def between(one: MultivariateNormal, other: MultivariateNormal, share: float) -> MultivariateNormal:
@@ -245,8 +314,3 @@ def between(one: MultivariateNormal, other: MultivariateNormal, share: float) ->
     return MultivariateNormal(
         *((1.0 - share) * a + share * b for a, b in zip(one.natural, other.natural, strict=True))
     )
-
-
-def covariance_of(q: MultivariateNormal) -> FloatArray:
-    """S."""
-    return symmetrize(inverse(q.precision))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ from dmfvi.validation import is_shard_list
 
 #: default prior precision of intercepts in agreed units
 VAGUE_INTERCEPT = 1e-2
+#: rows that are worked on at a time
+BLOCK = 8192
 
 
 @dataclass(eq=False, repr=False)
@@ -112,6 +115,30 @@ class Regression(NetworkEstimator):
         names = getattr(self, "feature_names_in_", None)
         d = len(self._units.shift)
         return [f"x{j}" for j in range(d)] if names is None else [str(name) for name in names]
+
+
+def agree_on_weighted_units(
+    data: FloatArray, weight: FloatArray
+) -> Generator[FloatArray, FloatArray, FeatureUnits]:
+    """Means and deviations of all features, rows counted by their weights: two sums.
+
+    A row of weight two is two rows, and one of weight zero is none.
+    """
+    n, d = data.shape
+    total = yield np.concatenate([[n, weight.sum()], weight @ data])
+    if not total[1] > 0:
+        raise ValueError(
+            "sample_weight is zero for all rows of all nodes: nothing is left to learn from"
+        )
+    shift = total[2:] / total[1]
+    gaps = np.zeros(d)
+    for i in range(0, n, BLOCK):
+        gaps += weight[i : i + BLOCK] @ (data[i : i + BLOCK] - shift) ** 2
+    variance = (yield gaps) / max(float(total[1]) - 1.0, 0.5 * float(total[1]))
+    constant = variance <= (1e-14 * np.maximum(np.abs(shift), 1e-300)) ** 2
+    away = np.where(shift == 0, 1.0, np.abs(shift))
+    scale = np.where(constant, away, np.sqrt(np.maximum(variance, 0.0)))
+    return FeatureUnits(shift, scale, np.eye(d), float(round(total[0])), np.full(d, total[0]))
 
 
 def known_classes(given: ArrayLike | None, labels: NDArray[Any], session: Session) -> NDArray[Any]:
