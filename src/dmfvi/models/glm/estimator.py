@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from itertools import pairwise
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -42,6 +43,7 @@ from dmfvi.models.regression.base import (
     known_classes,
 )
 from dmfvi.models.regression.posterior import CoefficientPosterior
+from dmfvi.models.regression.table import CoefficientTable, rows_of
 from dmfvi.validation import check_choice, check_level, check_positive, is_shard_list
 
 #: default prior precision of coefficients in agreed units
@@ -54,6 +56,8 @@ DISPERSION_PRECISION = {
     "gamma": 0.25,
 }
 GAP_PRECISION = 0.25
+#: what exp(coefficient) is, by link
+RATIOS = {"logit": "odds ratio", "log": "rate ratio", "ordinal logit": "odds ratio"}
 #: draws of a predictive interval
 DRAWS = 4000
 
@@ -322,6 +326,61 @@ class GlmEstimator(Regression):
             psi = p["mean"][d:]
             self.cutpoints_ = psi[0] + np.append(0.0, np.cumsum(np.exp(psi[1:])))
             self.intercept_ = np.zeros(1)
+
+    # -- the table ----------------------------------------------------------------------------
+
+    def coefficient_table(self, level: float = 0.9) -> CoefficientTable:
+        """The table of coefficients in the data's units, with central intervals."""
+        names = self._names() + (["Intercept"] if self._has_intercept else [])
+        covariances = np.atleast_3d(self.coef_covariance_.T).T
+        coefficients = np.atleast_2d(self.coef_)
+        intercepts = np.atleast_1d(self.intercept_)
+        several = len(coefficients) > 1
+        terms: list[str] = []
+        means: list[float] = []
+        variances: list[float] = []
+        for k, covariance in enumerate(covariances):
+            prefix = f"{plain(self.classes_[k])}: " if several else ""
+            terms += [prefix + name for name in names]
+            means += [*coefficients[k], *([intercepts[k]] if self._has_intercept else [])]
+            variances += list(np.diag(covariance))
+        # of several classes no coefficient is a log odds ratio: they are relative to the classes' mean
+        key = f"{self._family} {self._link}" if self._family == "ordinal" else self._link
+        ratio = "" if several else RATIOS.get(key, "")
+        with_ratio = [bool(ratio)] * len(terms)
+        extra = [] if self._likelihood.n_shared == 0 else self._shared_rows()
+        for term, mean, variance in extra:
+            terms.append(term)
+            means.append(mean)
+            variances.append(variance)
+            with_ratio.append(False)
+        rows = rows_of(
+            terms,
+            np.array(means),
+            np.sqrt(np.array(variances)),
+            lambda size: float(norm.ppf(0.5 + 0.5 * size)),
+            level,
+            with_ratio,
+        )
+        title = f"{self._family} regression, {self._link} link"
+        return CoefficientTable(title, self._facts(), level, ratio, rows)
+
+    def _shared_rows(self) -> list[tuple[str, float, float]]:
+        """Term, mean and variance of the parameters that all rows share."""
+        p = self.posterior_.parameters()
+        m = self._likelihood.n_shared
+        mean, variance = p["mean"][-m:], np.diag(p["covariance"])[-m:]
+        if self._family != "ordinal":
+            return [("log dispersion", float(mean[0]), float(variance[0]))]
+        # cut points by the delta method
+        steps = np.append(1.0, np.exp(mean[1:]))
+        slopes = np.tril(np.ones((m, m))) * steps
+        spread = slopes @ p["covariance"][-m:, -m:] @ slopes.T
+        labels = [f"{plain(a)}|{plain(b)}" for a, b in pairwise(self.classes_)]
+        return [
+            (label, float(cut), float(spread[k, k]))
+            for k, (label, cut) in enumerate(zip(labels, self.cutpoints_, strict=True))
+        ]
 
     # -- predictions --------------------------------------------------------------------------
 

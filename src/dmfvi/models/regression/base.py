@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from dmfvi.estimator import NetworkEstimator
 from dmfvi.inference.session import Session
 from dmfvi.inference.starts import FeatureUnits
 from dmfvi.linalg import FloatArray
+from dmfvi.models.regression.table import CoefficientTable
 from dmfvi.validation import is_shard_list
 
 #: default prior precision of intercepts in agreed units
@@ -109,6 +110,36 @@ class Regression(NetworkEstimator):
         change[d, :d] = -units.shift / units.scale
         change[d, d] = 1.0
         return change
+
+    # -- the table ----------------------------------------------------------------------------
+
+    def coefficient_table(self, level: float = 0.9) -> CoefficientTable:
+        """The table of coefficients in the data's units, with central intervals."""
+        raise NotImplementedError
+
+    def summary(self, level: float = 0.9) -> str:
+        """The table of coefficients as text, and how the fit went."""
+        check_is_fitted(self)
+        return f"{self.coefficient_table(level).text()}\n{super().summary()}"
+
+    def summary_frame(self, level: float = 0.9) -> Any:
+        """The table of coefficients as a pandas DataFrame."""
+        check_is_fitted(self)
+        return self.coefficient_table(level).frame()
+
+    def summary_html(self, level: float = 0.9) -> str:
+        """The table of coefficients as HTML."""
+        check_is_fitted(self)
+        return self.coefficient_table(level).html()
+
+    def plot_forest(self, ax: Any = None, level: float = 0.9) -> Any:
+        """Draw estimates with their intervals, ratios where the table has them; returns the axes."""
+        check_is_fitted(self)
+        return self.coefficient_table(level).plot(ax)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        sites = getattr(self, "consensus_", {}).get("nodes", 1)
+        return [("n", f"{round(self._units.n_samples)}"), ("sites", f"{sites}")]
 
     def _names(self) -> list[str]:
         """Names of the columns."""

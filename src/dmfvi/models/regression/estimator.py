@@ -18,6 +18,7 @@ from dmfvi.models.pca.belief import GammaPrior
 from dmfvi.models.regression.base import VAGUE_INTERCEPT, Regression
 from dmfvi.models.regression.linear import LinearRegression, RegressionShard
 from dmfvi.models.regression.posterior import LinearPosterior
+from dmfvi.models.regression.table import CoefficientTable, rows_of
 from dmfvi.validation import check_instance, check_level
 
 #: default prior precision of coefficients in standardised units, and of the noise
@@ -108,6 +109,23 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         """New targets for rows X from the posterior predictive distribution."""
         mean, scale, dof = self._predictive(X)
         return np.asarray(mean + scale * generator_of(random_state).standard_t(dof, len(mean)))
+
+    def coefficient_table(self, level: float = 0.9) -> CoefficientTable:
+        """The table of coefficients in the data's units, with central (Student) intervals."""
+        p = self.posterior_.parameters()
+        terms = self._names() + (["Intercept"] if self.fit_intercept else [])
+        dof = 2.0 * float(p["shape"])
+        rows = rows_of(
+            terms,
+            p["mean"],
+            np.sqrt(np.diag(p["scale"]) * p["rate"] / p["shape"]),
+            lambda size: float(student.ppf(0.5 + 0.5 * size, dof)),
+            level,
+            [False] * len(terms),
+        )
+        widening = np.sqrt(dof / max(dof - 2.0, 1e-3))  # from Student's scale to its deviation
+        rows = [row._replace(sd=row.sd * widening) for row in rows]
+        return CoefficientTable("Linear regression", self._facts(), level, "", rows)
 
     def _predictive(self, X: Any) -> tuple[FloatArray, FloatArray, float]:
         design = self._design(self._checked_rows(X))
