@@ -14,6 +14,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
+from threadpoolctl import threadpool_limits
 
 from dmfvi.estimator import generator_of
 from dmfvi.families import MultivariateNormal
@@ -149,7 +150,9 @@ class GlmEstimator(Regression):
             self._prepared(self._design(x), t) for x, t in zip(shards, targets, strict=True)
         ]
         volume = -self._target.weight * float(np.log(self._target.scale))
-        return self._fit(session, model, prepared, log_volume=volume, observer=observer)
+        # blocks of rows are small: threads would wait for each other longer than they work
+        with threadpool_limits(1, user_api="blas"):
+            return self._fit(session, model, prepared, log_volume=volume, observer=observer)
 
     def _check_settings(self) -> None:
         check_choice("family", self.family, list(LINKS))
