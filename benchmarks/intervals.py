@@ -27,8 +27,11 @@ def targets(family: str, eta: np.ndarray, rng: np.random.Generator) -> np.ndarra
 
 
 def main() -> None:
-    print("| family | n | d | 90 % intervals hold | worst mean, in sd | sd / MCMC sd | R-hat |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| family | n | d | 90 % intervals of coefficients hold | of dispersion, cut points | "
+        "worst mean, in sd | sd / MCMC sd | R-hat |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     for family in FAMILIES:
         for n, d in SETS:
             rng = np.random.default_rng(n)
@@ -36,14 +39,20 @@ def main() -> None:
             y = targets(family, x @ rng.normal(size=d) * 1.5 / np.sqrt(d), rng)
             model = GeneralizedLinearModel(family=family).fit(x, y)
             q = model._belief_normal.parameters()
-            density = regression_density(family, model._design(x), y, model._model.prior_precision)
+            density = regression_density(
+                family, model._design(x), y, model._model.prior_precision, model._target.shift
+            )
             draws = sample(density, q["mean"], q["covariance"], n_draws=400 if n < 1000 else 200)
             sd, exact = np.sqrt(np.diag(q["covariance"])), draws.flat
             inside = 100 * held(exact, q["mean"], sd)
+            shared = (
+                "" if len(sd) == d + 1 else f"{inside[model._design(x).shape[1] :].min():.1f} %"
+            )
+            inside = inside[: model._design(x).shape[1]]
             error = np.abs((q["mean"] - exact.mean(0)) / exact.std(0)).max()
             ratio = sd / exact.std(0)
             print(
-                f"| {family} | {n} | {d} | {inside.min():.1f} to {inside.max():.1f} % | {error:.3f} | "
+                f"| {family} | {n} | {d} | {inside.min():.1f} to {inside.max():.1f} % | {shared} | {error:.3f} | "
                 f"{ratio.min():.3f} to {ratio.max():.3f} | {draws.r_hat:.3f} |",
                 flush=True,
             )

@@ -74,7 +74,7 @@ def sample(
 
 
 def regression_density(
-    family: str, design: np.ndarray, y: np.ndarray, precision: np.ndarray
+    family: str, design: np.ndarray, y: np.ndarray, precision: np.ndarray, offset: float = 0.0
 ) -> Density:
     """Posterior density of a logistic, Poisson, negative binomial or ordinal regression with prior N(0, 1 / precision).
 
@@ -83,7 +83,7 @@ def regression_density(
     p = design.shape[1]
 
     def density(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        eta, psi = theta[:, :p] @ design.T, theta[:, p:]
+        eta, psi = theta[:, :p] @ design.T + offset, theta[:, p:]
         value, slope, shared = LIKELIHOODS[family](eta, psi, y)
         gradient = np.concatenate([slope @ design, shared], axis=1) - precision * theta
         return value.sum(1) - 0.5 * (precision * theta**2).sum(1), gradient

@@ -19,7 +19,7 @@ LARGEST_EXPONENT = 300.0
 #: quadrature's own bound (and loses digits where the variance is small)
 PRICE_BELOW = 0.05
 #: squared accuracy of a target in units of all targets' deviation: a fit without any residual has a finite dispersion
-RESOLUTION = 1e-20
+RESOLUTION = 1e-11
 #: arguments from which Stirling's series is exact to rounding
 STIRLING_FROM = 20.0
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)

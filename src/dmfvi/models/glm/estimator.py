@@ -494,7 +494,7 @@ class GlmEstimator(Regression):
         drawn = mean * rng.gamma(1.0 / dispersion, dispersion, len(mean))
         return drawn if family == "gamma" else rng.poisson(np.minimum(drawn, 1e18)).astype(float)
 
-    @available_if(_labelled)
+    @available_if(_labelled)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any, return_std: bool = False) -> Any:
         """Class probabilities averaged over the posterior (n, K).
 
@@ -517,7 +517,7 @@ class GlmEstimator(Regression):
         both = np.column_stack([1.0 - chance, chance])
         return (both, np.sqrt(variance)[:, None]) if return_std else both
 
-    @available_if(_labelled)
+    @available_if(_labelled)  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> FloatArray:
         """Posterior mean of the linear predictor (n,), or (n, K) with more than two classes that have no order."""
         if self._family == "multinomial":

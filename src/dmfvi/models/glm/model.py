@@ -43,8 +43,8 @@ STEP_GROWTH, SHORTEST_STEP = 1.5, 1 / 64
 STALLED = 1e-6
 #: how far one sweep may move a log dispersion or the logarithm of a gap
 LARGEST_MOVE = 2.0
-#: a linear predictor beyond this, without a prior to hold it, has no finite mode
-RUNAWAY = 1e4
+#: precision, in agreed units, that the data must give to an entry with a flat prior
+LEAST_INFORMATION = 0.04
 
 
 @stored_as("glm-belief")
@@ -143,7 +143,13 @@ class GeneralizedLinear(Model):
 
         With precision L L' the factor is L^-T, columns turned: no covariance is inverted or factored.
         """
-        factor = cholesky(q.precision)
+        try:
+            factor = cholesky(q.precision)
+        except np.linalg.LinAlgError:
+            raise ValueError(
+                "the posterior is singular to rounding: targets without noise and collinear columns (or more columns than "
+                "rows); drop columns, or raise prior_precision"
+            ) from None
         half = solve_triangular(factor, q.mean_times_precision, lower=True)
         turned = solve_triangular(factor, np.eye(len(half)), lower=True).T
         m = self.likelihood.n_shared
@@ -162,8 +168,9 @@ class GeneralizedLinear(Model):
     def start(self, shard: GlmShard, rng: np.random.Generator) -> Generator[Any, FloatArray, Any]:
         """The mode and the curvature there, by agreed Newton sums; steps that lower the density are halved."""
         prior = self.precisions(None)
-        here, best, step = self.prior_mean.copy(), -np.inf, np.zeros(len(prior))
-        definite = np.diag(np.maximum(prior, 1e-8))
+        here, best = self.prior_mean.copy(), -np.inf
+        step: FloatArray = np.zeros(len(prior))
+        definite: FloatArray = np.diag(np.maximum(prior, 1e-8))
         for _ in range(NEWTON_STEPS):
             tried = here + step
             linear, precision, value = self.parts((yield self.row_sums(shard, tried, None)))
@@ -176,12 +183,10 @@ class GeneralizedLinear(Model):
             # linear = gradient + precision here, so the whole gradient of the log density is
             gradient = linear - precision @ here - prior * (here - self.prior_mean)
             definite = self._without_dispersion(definite, gradient)
-            step = np.linalg.solve(definite, gradient)
+            step = np.asarray(np.linalg.solve(definite, gradient))
             if gradient @ step < NEAR_MODE:
                 break
-        else:
-            self._refuse_runaway(here)
-        self._refuse_runaway(here)
+        self._refuse_improper(definite)
         q = MultivariateNormal(definite @ (here + step), -0.5 * definite)
         packed = yield Broadcast(q.pack())
         return GlmBelief(q.unpack(packed))
@@ -195,12 +200,13 @@ class GeneralizedLinear(Model):
         held[-1, :-1] = held[:-1, -1] = 0.0
         return held
 
-    def _refuse_runaway(self, mean: FloatArray) -> None:
+    def _refuse_improper(self, precision: FloatArray) -> None:
+        """A flat prior needs data that bound its entry: less than part of one event does not."""
         flat = np.flatnonzero(self.prior_precision == 0)
-        if len(flat) and np.abs(mean[flat]).max() > RUNAWAY:
+        if len(flat) and np.diag(precision)[flat].min() < LEAST_INFORMATION:
             raise ValueError(
-                f"the posterior is improper: entry {int(flat[0])} of the parameters has a flat prior and the data do not "
-                "bound it (all targets alike?); give it a prior precision"
+                "the posterior is improper: the intercept has a flat prior and the data do not bound it (all targets "
+                "alike?); give it an intercept_precision"
             )
 
     # -- the sweep ----------------------------------------------------------------------------
@@ -239,6 +245,8 @@ class GeneralizedLinear(Model):
         else:
             mean = self.location(q)[0]
             new = retracted(q, mean, wanted - q.precision, pull - wanted @ mean, step)
+        while not is_definite(new.precision):  # by rounding
+            new = between(q, new, 0.5)
         return Update(GlmBelief(new, q, objective, step, residual), objective)
 
     def _within_reach(
