@@ -1,9 +1,11 @@
 """Whether 90 % intervals of regressions hold 90 % of a long MCMC posterior, on simulated sets.
 
-python benchmarks/intervals.py
+python benchmarks/intervals.py [family ...]
 """
 
 from __future__ import annotations
+
+import sys
 
 import numpy as np
 
@@ -26,13 +28,13 @@ def targets(family: str, eta: np.ndarray, rng: np.random.Generator) -> np.ndarra
     return np.asarray(made[family](), dtype=np.int64)
 
 
-def main() -> None:
+def main(*chosen: str) -> None:
     print(
         "| family | n | d | 90 % intervals of coefficients hold | of dispersion, cut points | "
         "worst mean, in sd | sd / MCMC sd | R-hat |"
     )
     print("|---|---|---|---|---|---|---|---|")
-    for family in FAMILIES:
+    for family in chosen or FAMILIES:
         for n, d in SETS:
             rng = np.random.default_rng(n)
             x = rng.normal(size=(n, d))
@@ -59,4 +61,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
