@@ -1,6 +1,8 @@
 """CPU seconds of a regression's whole posterior beside peers' point estimates, pooled, in one run.
 
-    python benchmarks/regression_speed.py [rows]
+    OPENBLAS_NUM_THREADS=1 python benchmarks/regression_speed.py [rows]
+
+With more BLAS threads the peers' CPU time includes threads that wait for each other; dmfvi uses one.
 
 scikit-learn's LogisticRegression (lbfgs, tol 1e-8) on 1,000,000 x 30, statsmodels' GLM on 10,000 x 20.
 """
