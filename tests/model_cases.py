@@ -19,6 +19,7 @@ from dmfvi.inference.session import Inference, Session, infer
 from dmfvi.models import (
     DiagonalGaussianMixture,
     GaussianMixture,
+    GeneralizedLinear,
     HiddenMarkov,
     LatentDirichletAllocation,
     LinearRegression,
@@ -31,6 +32,8 @@ from dmfvi.models.chains.emissions import (
     GaussianEmission,
 )
 from dmfvi.models.chains.model import Sequences
+from dmfvi.models.glm.likelihoods import GlmShard, OneParameter, SharedParameters, Softmax
+from dmfvi.models.glm.model import GlmBelief
 from dmfvi.models.mixture.shard import MixtureShard
 from dmfvi.models.regression.linear import RegressionShard
 from dmfvi.models.topics.kernels import Counts
@@ -181,6 +184,123 @@ def climbed_logistic(draw: Draw) -> None:
     best = minimize(negative_bound, begin, method="BFGS", options={"gtol": 1e-6})
     assert np.isclose(fit.lower_bound, -best.fun, rtol=1e-9)
     np.testing.assert_allclose(fit.posterior.parameters()["mean"][0], best.x[:3], atol=1e-4)
+
+
+#: likelihood, number of shared parameters' truth, rows
+GLM_LIKELIHOODS: dict[str, Any] = {
+    "logit": OneParameter("logit"),
+    "probit": OneParameter("probit"),
+    "poisson": OneParameter("log"),
+    "gaussian": SharedParameters("gaussian"),
+    "student-t": SharedParameters("student-t"),
+    "negative-binomial": SharedParameters("negative-binomial"),
+    "gamma": SharedParameters("gamma"),
+    "ordinal": SharedParameters("ordinal-logit", 2),
+    "softmax": Softmax(3),
+}
+
+
+def glm_target(name: str, eta: np.ndarray, psi: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Targets drawn from a likelihood; eta (n, L)."""
+    n, first = len(eta), eta[:, 0]
+    size = np.exp(psi[0]) if len(psi) else 1.0
+    uniform, spread = rng.random(n), rng.gamma(1.0 / size, size, size=n)
+    makers: dict[str, Callable[[], Any]] = {
+        "softmax": lambda: (eta @ Softmax(3).contrast.T + rng.gumbel(size=(n, 3))).argmax(1),
+        "ordinal": lambda: (
+            (first + rng.logistic(size=n))[:, None] > [psi[0], psi[0] + np.exp(psi[1])]
+        ).sum(1),
+        "logit": lambda: uniform < 1 / (1 + np.exp(-first)),
+        "probit": lambda: uniform < stats.norm.cdf(first),
+        "poisson": lambda: rng.poisson(np.exp(first)),
+        "gaussian": lambda: first + np.sqrt(size) * rng.normal(size=n),
+        "student-t": lambda: first + np.sqrt(size) * rng.standard_t(4.0, size=n),
+        "negative-binomial": lambda: rng.poisson(np.exp(first) * spread),
+        "gamma": lambda: first + np.log(spread),
+    }
+    return np.asarray(makers[name](), dtype=float)
+
+
+def draw_glm(seed: int, n_nodes: int, name: str) -> Draw:
+    """Targets sorted over the nodes, so that nodes see one class, or no event."""
+    rng = np.random.default_rng(seed)
+    likelihood, n = GLM_LIKELIHOODS[name], 80
+    x = rng.normal(size=(n, 2))
+    if name != "ordinal":
+        x = np.column_stack([x, np.ones(n)])
+    p, outputs, shared = x.shape[1], likelihood.n_outputs, likelihood.n_shared
+    precision = np.concatenate([np.full(outputs * p, 2.0), np.full(shared, 4.0)])
+    theta = rng.normal(size=len(precision)) / np.sqrt(precision)
+    eta = x @ theta[: outputs * p].reshape(outputs, p).T
+    y = glm_target(name, eta, theta[outputs * p :], rng).astype(float)
+
+    def shard(i: np.ndarray) -> GlmShard:
+        ones = np.ones(len(i))
+        constant = likelihood.constant(y[i], ones, ones)
+        return GlmShard(x[i], y[i], 0.0 * ones, ones, ones, constant)
+
+    model = GeneralizedLinear(likelihood, np.zeros(len(precision)), precision)
+    parts = uneven(np.argsort(y, kind="stable"), n_nodes)
+    return Draw(model, [shard(i) for i in parts], shard(np.arange(n)), theta)
+
+
+def glm_bound_nearby(model: Any, shard: Any, fit: Inference) -> tuple[float, Any]:
+    """The bound at the posterior, and at beliefs some way from it."""
+    here = fit.posterior.parameters()
+
+    def bound(mean: np.ndarray, root: np.ndarray) -> float:
+        q = type(fit.posterior).from_parameters(mean, root @ root.T)
+        return float(model.local_step(shard, GlmBelief(q))[-1]) + model.prior_gain(q)
+
+    root = np.linalg.cholesky(here["covariance"])
+
+    def nearby(rng: np.random.Generator) -> float:
+        size = len(root)
+        step = 0.1 * np.tril(rng.normal(size=(size, size)))
+        return bound(
+            here["mean"] + 0.1 * root @ rng.normal(size=size), root @ (np.eye(size) + step)
+        )
+
+    return bound(here["mean"], root), nearby
+
+
+def glm_reference(name: str) -> Callable[[Draw], None]:
+    """Importance sampling from q widened: its mean and deviations are the exact posterior's, nearly."""
+
+    def check(draw: Draw) -> None:
+        fit = infer(draw.model, [draw.pooled], tol=1e-9)
+        p = fit.posterior.parameters()
+        rng = np.random.default_rng(0)
+        model, shard = draw.model, draw.pooled
+        root = np.linalg.cholesky(p["covariance"])
+        size, n = len(root), 6000
+        noise = rng.standard_t(8.0, size=(n, size))
+        log_q = stats.t.logpdf(noise, 8.0).sum(1)
+        theta = p["mean"] + 1.1 * noise @ root.T
+        log_p = np.array([float(model.row_sums(shard, t, None)[-1]) for t in theta])
+        log_p -= 0.5 * (theta**2 @ model.prior_precision)
+        weight = np.exp(log_p - log_q - (log_p - log_q).max())
+        weight /= weight.sum()
+        assert 1.0 / (weight**2).sum() > 0.1 * n
+        mean = weight @ theta
+        deviation = np.sqrt(weight @ (theta - mean) ** 2)
+        ours = np.sqrt(np.diag(p["covariance"]))
+        assert np.abs((p["mean"] - mean) / deviation).max() < 0.2
+        assert np.abs(ours / deviation - 1).max() < 0.12
+
+    return check
+
+
+def glm_case(name: str, **more: Any) -> Case:
+    return Case(
+        lambda s, n: draw_glm(s, n, name),
+        lambda s: s,
+        glm_reference(name),
+        accuracy=0.5,
+        data_sets=100,
+        bound_nearby=glm_bound_nearby,
+        **more,
+    )
 
 
 # -- mixtures -------------------------------------------------------------------------------
@@ -504,14 +624,22 @@ CASES: dict[str, Case] = {
         climbed_logistic,
         coverage=(0.8, 0.96),
         data_sets=100,
+    ),
+    "GeneralizedLinear": glm_case(
+        "logit",
         estimators=(
             OfEstimator(
                 "bayesian-logistic-regression",
                 lambda: regression_rows(True),
                 {"target": 2, "classes": [0, 1]},
             ),
+            OfEstimator(
+                "bayesian-poisson-regression", lambda: regression_rows(True), {"target": 2}
+            ),
+            OfEstimator("generalized-linear-model", lambda: regression_rows(False), {"target": 2}),
         ),
     ),
+    **{f"GeneralizedLinear/{name}": glm_case(name) for name in GLM_LIKELIHOODS if name != "logit"},
     "GaussianMixture": Case(
         draw_mixture,
         means_of,

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from dmfvi.inference.session import infer as infer
     from dmfvi.models.chains.estimator import CategoricalHMM as CategoricalHMM
     from dmfvi.models.chains.estimator import GaussianHMM as GaussianHMM
+    from dmfvi.models.glm.faces import BayesianLogisticRegression as BayesianLogisticRegression
+    from dmfvi.models.glm.faces import BayesianPoissonRegression as BayesianPoissonRegression
+    from dmfvi.models.glm.faces import GeneralizedLinearModel as GeneralizedLinearModel
     from dmfvi.models.mixture.estimator import BayesianGaussianMixture as BayesianGaussianMixture
     from dmfvi.models.pca.belief import GammaPrior as GammaPrior
     from dmfvi.models.pca.belief import PcaPrior as PcaPrior
@@ -32,9 +35,6 @@ if TYPE_CHECKING:
     from dmfvi.models.ratings.estimator import RatingFactorization as RatingFactorization
     from dmfvi.models.regression.estimator import (
         BayesianLinearRegression as BayesianLinearRegression,
-    )
-    from dmfvi.models.regression.estimator import (
-        BayesianLogisticRegression as BayesianLogisticRegression,
     )
     from dmfvi.models.sfm.estimator import StructureFromMotion as StructureFromMotion
     from dmfvi.models.topics.estimator import (

@@ -384,7 +384,8 @@ def test_class_probabilities_are_calibrated() -> None:
         cut = int((~y[:40]).sum())
         parts = [p for p in (train[:cut], train[cut:]) if len(p)]
         network = Network.ring(2) if len(parts) == 2 else None
-        model = BayesianLogisticRegression(network=network)
+        # the prior is that of the draws: no intercept
+        model = BayesianLogisticRegression(network=network, fit_intercept=False)
         model.fit([x[p] for p in parts], [y[p] for p in parts])
         chances.append(model.predict_proba(x[40:])[:, 1])
         hits.append(y[40:])

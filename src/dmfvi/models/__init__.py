@@ -5,6 +5,12 @@ from sklearn.base import BaseEstimator
 from dmfvi.inference.model import ConjugateModel, Model, Statistics
 from dmfvi.models.chains import estimator as chains
 from dmfvi.models.chains.model import HiddenMarkov
+from dmfvi.models.glm.faces import (
+    BayesianLogisticRegression,
+    BayesianPoissonRegression,
+    GeneralizedLinearModel,
+)
+from dmfvi.models.glm.model import GeneralizedLinear
 from dmfvi.models.mixture import estimator as mixture
 from dmfvi.models.mixture.model import DiagonalGaussianMixture, GaussianMixture
 from dmfvi.models.pca.estimator import BayesianPCA
@@ -29,7 +35,13 @@ from dmfvi.models.topics.model import LatentDirichletAllocation
 ENROLLED: tuple[tuple[type[Model] | type[BaseEstimator], ...], ...] = (
     (PoissonGamma,),
     (LinearRegression, regression.BayesianLinearRegression),
-    (LogisticRegression, regression.BayesianLogisticRegression),
+    (
+        GeneralizedLinear,
+        LogisticRegression,
+        GeneralizedLinearModel,
+        BayesianLogisticRegression,
+        BayesianPoissonRegression,
+    ),
     (GaussianMixture, DiagonalGaussianMixture, mixture.BayesianGaussianMixture),
     (LatentDirichletAllocation, topics.LatentDirichletAllocation),
     (HiddenMarkov, chains.GaussianHMM, chains.CategoricalHMM),
@@ -58,6 +70,7 @@ __all__ = [
     "ConjugateModel",
     "DiagonalGaussianMixture",
     "GaussianMixture",
+    "GeneralizedLinear",
     "HiddenMarkov",
     "LatentDirichletAllocation",
     "LinearRegression",

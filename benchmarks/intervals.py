@@ -1,0 +1,64 @@
+"""Whether 90 % intervals of regressions hold 90 % of a long MCMC posterior, on simulated sets.
+
+python benchmarks/intervals.py [family ...]
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from dmfvi import GeneralizedLinearModel
+from sampler import held, regression_density, sample
+
+FAMILIES = ("bernoulli", "poisson", "negative-binomial", "ordinal")
+SETS = ((60, 5), (100, 8), (200, 10), (500, 15), (1000, 20), (2000, 30))
+
+
+def targets(family: str, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Drawn from the model."""
+    n = len(eta)
+    made = {
+        "bernoulli": lambda: rng.random(n) < 1 / (1 + np.exp(-eta)),
+        "poisson": lambda: rng.poisson(np.exp(0.5 + 0.5 * eta)),
+        "negative-binomial": lambda: rng.poisson(np.exp(1.0 + 0.5 * eta) * rng.gamma(2.0, 0.5, n)),
+        "ordinal": lambda: np.digitize(eta + rng.logistic(size=n), [-1.0, 1.0]),
+    }
+    return np.asarray(made[family](), dtype=np.int64)
+
+
+def main(*chosen: str) -> None:
+    print(
+        "| family | n | d | 90 % intervals of coefficients hold | of dispersion, cut points | "
+        "worst mean, in sd | sd / MCMC sd | R-hat |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for family in chosen or FAMILIES:
+        for n, d in SETS:
+            rng = np.random.default_rng(n)
+            x = rng.normal(size=(n, d))
+            y = targets(family, x @ rng.normal(size=d) * 1.5 / np.sqrt(d), rng)
+            model = GeneralizedLinearModel(family=family).fit(x, y)
+            q = model._belief_normal.parameters()
+            density = regression_density(
+                family, model._design(x), y, model._model.prior_precision, model._target.shift
+            )
+            draws = sample(density, q["mean"], q["covariance"], n_draws=400 if n < 1000 else 200)
+            sd, exact = np.sqrt(np.diag(q["covariance"])), draws.flat
+            inside = 100 * held(exact, q["mean"], sd)
+            shared = (
+                "" if len(sd) == d + 1 else f"{inside[model._design(x).shape[1] :].min():.1f} %"
+            )
+            inside = inside[: model._design(x).shape[1]]
+            error = np.abs((q["mean"] - exact.mean(0)) / exact.std(0)).max()
+            ratio = sd / exact.std(0)
+            print(
+                f"| {family} | {n} | {d} | {inside.min():.1f} to {inside.max():.1f} % | {shared} | {error:.3f} | "
+                f"{ratio.min():.3f} to {ratio.max():.3f} | {draws.r_hat:.3f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,450 @@
+"""Numba code of ``kernels``; imported only when it is used.
+
+A *curve* is minus the expected second derivative of a log likelihood, a *slope* the expected first one.
+"""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+LOGIT, PROBIT, LOG_POISSON = 0, 1, 2
+GAUSSIAN, STUDENT, NEGATIVE_BINOMIAL, GAMMA, ORDINAL_LOGIT, ORDINAL_PROBIT = 0, 1, 2, 3, 4, 5
+#: exponents are cut here, so that a step that leads far out gives a low bound instead of an overflow
+LARGEST_EXPONENT = 300.0
+#: below this variance second derivatives are averaged; above it first ones, which is the exact gradient of the
+#: quadrature's own bound (and loses digits where the variance is small)
+PRICE_BELOW = 0.05
+#: squared accuracy of a target in units of all targets' deviation: a fit without any residual has a finite dispersion
+RESOLUTION = 1e-11
+#: arguments from which Stirling's series is exact to rounding
+STIRLING_FROM = 20.0
+LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+@njit(cache=True)
+def log_sigmoid(x):
+    return min(x, 0.0) - math.log1p(math.exp(-abs(x)))
+
+
+@njit(cache=True)
+def sigmoid(x):
+    small = math.exp(-abs(x))
+    return 1.0 / (1.0 + small) if x >= 0 else small / (1.0 + small)
+
+
+@njit(cache=True)
+def mills(x):
+    """phi(x) / Phi(x), by a continued fraction far to the left."""
+    if x > -5.0:
+        return math.exp(-0.5 * x * x - LOG_ROOT_2PI) / (0.5 * math.erfc(-x * math.sqrt(0.5)))
+    fraction = -x
+    for k in range(40, 0, -1):
+        fraction = -x + k / fraction
+    return fraction
+
+
+@njit(cache=True)
+def log_normal_cdf(x):
+    if x > -5.0:
+        return math.log(0.5 * math.erfc(-x * math.sqrt(0.5)))
+    return -0.5 * x * x - LOG_ROOT_2PI - math.log(mills(x))
+
+
+@njit(cache=True)
+def one_parameter(code, eta, y, trials):
+    """Log likelihood of one linear predictor without constants, and its first two derivatives."""
+    if code == LOGIT:
+        small = math.exp(-abs(eta))
+        chance = 1.0 / (1.0 + small)
+        curve = trials * small * chance * chance
+        if eta < 0:
+            chance = small * chance
+        value = y * eta - trials * (max(eta, 0.0) + math.log1p(small))
+        return value, y - trials * chance, -curve
+    if code == PROBIT:
+        value, first, second = 0.0, 0.0, 0.0
+        if y > 0:
+            ratio = mills(eta)
+            value += y * log_normal_cdf(eta)
+            first += y * ratio
+            second -= y * ratio * (eta + ratio)
+        if trials > y:
+            ratio = mills(-eta)
+            value += (trials - y) * log_normal_cdf(-eta)
+            first -= (trials - y) * ratio
+            second -= (trials - y) * ratio * (ratio - eta)
+        return value, first, second
+    mean = math.exp(min(eta, LARGEST_EXPONENT))
+    return y * eta - mean, y - mean, -mean
+
+
+@njit(cache=True)
+def rule_of(variance, limits):
+    """Which quadrature rule a variance needs."""
+    rule = 0
+    while rule < len(limits) and variance > limits[rule]:
+        rule += 1
+    return rule
+
+
+@njit(cache=True)
+def one_parameter_rows(
+    code, mean, variance, y, trials, weight, nodes, shares, starts, limits, slope, curve
+):
+    """Expected slopes and curves of every row under eta ~ N(mean, variance); returns the sum of expected values."""
+    total = 0.0
+    for n in range(len(mean)):
+        v = variance[n]
+        if code == LOG_POISSON:  # closed form: E[exp(eta)] = exp(mean + v/2)
+            rate = math.exp(min(mean[n] + 0.5 * v, LARGEST_EXPONENT))
+            total += weight[n] * (y[n] * mean[n] - rate)
+            slope[n] = weight[n] * (y[n] - rate)
+            curve[n] = weight[n] * rate
+            continue
+        if v == 0.0:
+            value, first, second = one_parameter(code, mean[n], y[n], trials[n])
+            total += weight[n] * value
+            slope[n] = weight[n] * first
+            curve[n] = -weight[n] * second
+            continue
+        rule = rule_of(v, limits)
+        deviation = math.sqrt(v)
+        sum_value, sum_first, sum_second = 0.0, 0.0, 0.0
+        by_slopes = v > PRICE_BELOW
+        for k in range(starts[rule], starts[rule + 1]):
+            value, first, second = one_parameter(
+                code, mean[n] + deviation * nodes[k], y[n], trials[n]
+            )
+            share = shares[k]
+            sum_value += share * value
+            sum_first += share * first
+            if by_slopes:
+                sum_second += share * first * nodes[k]
+            else:
+                sum_second += share * second
+        if by_slopes:
+            sum_second /= deviation
+        total += weight[n] * sum_value
+        slope[n] = weight[n] * sum_first
+        curve[n] = -weight[n] * sum_second
+    return total
+
+
+# -- likelihoods with parameters that all rows share: dispersions, cut points -------------------
+
+
+@njit(cache=True)
+def log_minus_digamma(x):
+    """log x - psi(x), and 1/x - psi'(x); without cancellation for large x."""
+    first, second, at = 0.0, 0.0, x
+    while at < STIRLING_FROM:
+        first += 1.0 / at
+        second -= 1.0 / (at * at)
+        at += 1.0
+    inverse = 1.0 / at
+    square = inverse * inverse
+    series = 0.5 * inverse + square * (1 / 12 - square * (1 / 120 - square / 252))
+    slope = -square * (0.5 + inverse * (1 / 6 - square * (1 / 30 - square / 42)))
+    if at == x:
+        return series, slope
+    return first + math.log(x) - math.log(at) + series, second + 1.0 / x - inverse + slope
+
+
+@njit(cache=True)
+def gamma_constant(k):
+    """k log k - k - log Gamma(k)."""
+    if k < STIRLING_FROM:
+        return k * math.log(k) - k - math.lgamma(k)
+    inverse = 1.0 / k
+    square = inverse * inverse
+    return (
+        0.5 * math.log(k) - LOG_ROOT_2PI - inverse * (1 / 12 - square * (1 / 360 - square / 1260))
+    )
+
+
+@njit(cache=True)
+def count_terms(y, alpha):
+    """sum_{j < y} log(1 + j alpha), and its two derivatives with respect to log alpha."""
+    value, first, second = 0.0, 0.0, 0.0
+    few = min(y, STIRLING_FROM)
+    j = 1.0
+    while j < few:
+        s = j * alpha
+        value += math.log1p(s)
+        first += s / (1.0 + s)
+        second += s / ((1.0 + s) * (1.0 + s))
+        j += 1.0
+    if y > STIRLING_FROM:  # the rest by Stirling's series at a = r + 20 and b = r + y
+        r = 1.0 / alpha
+        a, b, gap = r + STIRLING_FROM, r + y, y - STIRLING_FROM
+        log_ratio = math.log1p(gap / a)
+        value += (
+            (b - 0.5) * math.log1p(y * alpha)
+            - (a - 0.5) * math.log1p(STIRLING_FROM * alpha)
+            - gap
+            + (1 / b - 1 / a) / 12
+            - (1 / b**3 - 1 / a**3) / 360
+            + (1 / b**5 - 1 / a**5) / 1260
+        )
+        digamma = (
+            log_ratio
+            - 0.5 * (1 / b - 1 / a)
+            - (1 / b**2 - 1 / a**2) / 12
+            + (1 / b**4 - 1 / a**4) / 120
+            - (1 / b**6 - 1 / a**6) / 252
+        )
+        trigamma = (
+            1 / b
+            - 1 / a
+            + 0.5 * (1 / b**2 - 1 / a**2)
+            + (1 / b**3 - 1 / a**3) / 6
+            - (1 / b**5 - 1 / a**5) / 30
+            + (1 / b**7 - 1 / a**7) / 42
+        )
+        first += gap - r * digamma
+        second += r * r * trigamma + r * digamma
+    return value, first, second
+
+
+@njit(cache=True)
+def interval(code, upper, lower, gap, has_upper, has_lower):
+    """log(F(upper) - F(lower)) and its derivatives (u, l, uu, ul, ll); the gap is upper - lower."""
+    if code == ORDINAL_LOGIT:
+        value, du, dl, duu, dul, dll = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        if has_upper:
+            chance = sigmoid(-upper)
+            value += log_sigmoid(upper)
+            du += chance
+            duu -= chance * (1.0 - chance)
+        if has_lower:
+            chance = sigmoid(lower)
+            value += log_sigmoid(-lower)
+            dl -= chance
+            dll -= chance * (1.0 - chance)
+        if has_upper and has_lower:
+            inverse = 1.0 / math.expm1(min(gap, LARGEST_EXPONENT))
+            bend = inverse * (1.0 + inverse)
+            value += math.log(-math.expm1(-gap))
+            du += inverse
+            dl -= inverse
+            duu -= bend
+            dll -= bend
+            dul += bend
+        return value, du, dl, duu, dul, dll
+    if not has_lower:
+        ratio = mills(upper)
+        return log_normal_cdf(upper), ratio, 0.0, -ratio * (upper + ratio), 0.0, 0.0
+    if not has_upper:
+        ratio = mills(-lower)
+        return log_normal_cdf(-lower), 0.0, -ratio, 0.0, 0.0, -ratio * (ratio - lower)
+    flipped = lower > 0  # take both on the left, where differences keep their digits
+    u, low = (-lower, -upper) if flipped else (upper, lower)
+    top = log_normal_cdf(u)
+    value = top + math.log(max(-math.expm1(log_normal_cdf(low) - top), 1e-290))
+    a = math.exp(min(-0.5 * u * u - LOG_ROOT_2PI - value, LARGEST_EXPONENT))
+    b = math.exp(min(-0.5 * low * low - LOG_ROOT_2PI - value, LARGEST_EXPONENT))
+    if flipped:  # u = -lower, low = -upper
+        return value, b, -a, low * b - b * b, a * b, -u * a - a * a
+    return value, a, -b, -u * a - a * a, a * b, low * b - b * b
+
+
+@njit(cache=True)
+def shared_parameters(code, eta, psi, y, constant, slope, mixed, bend):
+    """Log likelihood of eta and psi; returns it with d eta and d2 eta, and fills d psi, d eta d psi, d2 psi."""
+    if code in (ORDINAL_LOGIT, ORDINAL_PROBIT):
+        return ordered(code, eta, psi, int(y), slope, mixed, bend)
+    if code == GAUSSIAN:
+        precision = math.exp(min(-psi[0], LARGEST_EXPONENT))
+        gap = y - eta
+        square = 0.5 * precision * (gap * gap + RESOLUTION)
+        slope[0], mixed[0], bend[0, 0] = square - 0.5, -precision * gap, -square
+        return -0.5 * psi[0] - square, precision * gap, -precision
+    if code == STUDENT:
+        dof = constant
+        precision = math.exp(min(-psi[0], LARGEST_EXPONENT))
+        gap = y - eta
+        q = precision * (gap * gap + RESOLUTION) / dof
+        w = (dof + 1.0) / dof * precision / (1.0 + q)
+        slope[0] = 0.5 * (dof + 1.0) * q / (1.0 + q) - 0.5
+        mixed[0] = -w * gap / (1.0 + q)
+        bend[0, 0] = -0.5 * (dof + 1.0) * q / (1.0 + q) ** 2
+        value = -0.5 * psi[0] - 0.5 * (dof + 1.0) * math.log1p(q)
+        return value, w * gap, -w * (1.0 - q) / (1.0 + q)
+    if code == NEGATIVE_BINOMIAL:
+        alpha = math.exp(max(min(psi[0], 50.0), -50.0))
+        mean = math.exp(min(eta, LARGEST_EXPONENT))
+        s = alpha * mean
+        value, first, second = count_terms(y, alpha)
+        log_s = math.log1p(s)
+        size = (1.0 + alpha * y) * mean
+        slope[0] = first + log_s / alpha - size / (1.0 + s)
+        mixed[0] = -(y - mean) * (s / (1.0 + s)) / (1.0 + s)
+        bend[0, 0] = (
+            second
+            - (log_s - s / (1.0 + s)) / alpha
+            - alpha * y * mean / (1.0 + s)
+            + (size / (1.0 + s)) * (s / (1.0 + s))
+        )
+        value += y * eta - (y + 1.0 / alpha) * log_s
+        return value, (y - mean) / (1.0 + s), -size / (1.0 + s) / (1.0 + s)
+    k = math.exp(max(min(-psi[0], 50.0), -50.0))
+    z = min(y - eta, LARGEST_EXPONENT)  # y is the logarithm here
+    ratio = math.exp(z)
+    loss = z + 1.0 - ratio
+    first, second = log_minus_digamma(k)
+    slope[0] = -k * (first + loss)
+    mixed[0] = -k * (ratio - 1.0)
+    bend[0, 0] = k * (first + loss) + k * k * second
+    return gamma_constant(k) + k * loss, k * (ratio - 1.0), -k * ratio
+
+
+@njit(cache=True)
+def ordered(code, eta, psi, y, slope, mixed, bend):
+    """Category y of K: F(c_y - eta) - F(c_y-1 - eta), c_1 = psi_1, c_k = c_k-1 + exp(psi_k)."""
+    m = len(psi)
+    upper, lower, gap = 0.0, 0.0, 1.0
+    at = 0.0
+    for k in range(min(y + 1, m)):
+        step = psi[0] if k == 0 else math.exp(min(psi[k], 50.0))
+        at += step
+        if k == y - 1:
+            lower = at - eta
+        if k == y:
+            upper = at - eta
+            gap = step
+    has_upper, has_lower = y < m, y > 0
+    value, du, dl, duu, dul, dll = interval(code, upper, lower, gap, has_upper, has_lower)
+    for i in range(m):
+        slope[i] = 0.0
+        mixed[i] = 0.0
+        for j in range(m):
+            bend[i, j] = 0.0
+    for i in range(min(y + 1, m)):
+        size_i = 1.0 if i == 0 else math.exp(min(psi[i], 50.0))
+        up_i = size_i if has_upper else 0.0
+        low_i = size_i if i < y else 0.0
+        slope[i] = du * up_i + dl * low_i
+        mixed[i] = -((duu + dul) * up_i + (dll + dul) * low_i)
+        for j in range(min(y + 1, m)):
+            size_j = 1.0 if j == 0 else math.exp(min(psi[j], 50.0))
+            up_j = size_j if has_upper else 0.0
+            low_j = size_j if j < y else 0.0
+            bend[i, j] = (
+                duu * up_i * up_j + dul * (up_i * low_j + low_i * up_j) + dll * low_i * low_j
+            )
+        if i > 0:
+            bend[i, i] += slope[i]
+    return value, -(du + dl), duu + 2.0 * dul + dll
+
+
+@njit(cache=True)
+def shared_rows(
+    code,
+    mean,
+    along,
+    variance,
+    y,
+    weight,
+    constant,
+    points,
+    outer_shares,
+    outer,
+    nodes,
+    shares,
+    starts,
+    limits,
+    slope,
+    curve,
+    mixed,
+    psi_slope,
+    psi_curve,
+):
+    """Expected slopes and curves under (eta, psi) Gaussian.
+
+    ``points`` (J, M) are whitened, ``outer`` the same in psi; given point j, eta ~ N(mean + along . points_j, variance).
+    """
+    m = points.shape[1]
+    d_psi, d_mixed, d_bend = np.zeros(m), np.zeros(m), np.zeros((m, m))
+    total = 0.0
+    for n in range(len(mean)):
+        rule = rule_of(variance[n], limits)
+        deviation = math.sqrt(variance[n])
+        first_node, end_node = starts[rule], starts[rule + 1]
+        if variance[n] == 0.0:
+            end_node = first_node + 1
+        slope[n], curve[n] = 0.0, 0.0
+        for i in range(m):
+            mixed[n, i] = 0.0
+        for j in range(len(points)):
+            centre = mean[n]
+            for i in range(m):
+                centre += along[n, i] * points[j, i]
+            for k in range(first_node, end_node):
+                alone = variance[n] == 0.0
+                eta = centre if alone else centre + deviation * nodes[k]
+                value, d1, d2 = shared_parameters(
+                    code, eta, outer[j], y[n], constant, d_psi, d_mixed, d_bend
+                )
+                share = weight[n] * outer_shares[j] * (1.0 if alone else shares[k])
+                total += share * value
+                slope[n] += share * d1
+                curve[n] -= share * d2
+                for i in range(m):
+                    psi_slope[i] += share * d_psi[i]
+                    mixed[n, i] -= share * d_mixed[i]
+                    for h in range(m):
+                        psi_curve[i, h] -= share * d_bend[i, h]
+    return total
+
+
+@njit(cache=True)
+def softmax_point(u, contrast, y, score, middle):
+    """Log probability of class y with log odds contrast u; fills class probabilities and the contrasts' mean."""
+    n_classes, size = contrast.shape
+    top = -np.inf
+    for c in range(n_classes):
+        score[c] = 0.0
+        for i in range(size):
+            score[c] += contrast[c, i] * u[i]
+        top = max(top, score[c])
+    own, norm = score[y] - top, 0.0
+    for c in range(n_classes):
+        score[c] = math.exp(score[c] - top)
+        norm += score[c]
+    middle[:] = 0.0
+    for c in range(n_classes):
+        score[c] /= norm
+        for i in range(size):
+            middle[i] += score[c] * contrast[c, i]
+    return own - math.log(norm)
+
+
+@njit(cache=True)
+def softmax_rows(mean, root, contrast, y, weight, points, shares, slope, curve):
+    """Class y of K with u ~ N(mean, root root') and log odds contrast u: slopes (n, L), curves (n, L, L)."""
+    n_rows, size = mean.shape
+    n_classes = contrast.shape[0]
+    u, score, middle = np.empty(size), np.empty(n_classes), np.empty(size)
+    total = 0.0
+    slope[:] = 0.0
+    curve[:] = 0.0
+    for n in range(n_rows):
+        for k in range(len(points)):
+            for i in range(size):
+                u[i] = mean[n, i]
+                for j in range(i + 1):  # roots are lower triangular
+                    u[i] += root[n, i, j] * points[k, j]
+            share = weight[n] * shares[k]
+            total += share * softmax_point(u, contrast, y[n], score, middle)
+            for i in range(size):
+                slope[n, i] += share * (contrast[y[n], i] - middle[i])
+                for j in range(size):
+                    second = -middle[i] * middle[j]
+                    for c in range(n_classes):
+                        second += score[c] * contrast[c, i] * contrast[c, j]
+                    curve[n, i, j] += share * second
+    return total

@@ -1,0 +1,605 @@
+"""GeneralizedLinearModel and its faces, decentralized."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from itertools import pairwise
+from typing import Any, Literal, Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, ndtr, softmax
+from scipy.stats import norm
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import ClassifierTags, RegressorTags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from threadpoolctl import threadpool_limits
+
+from dmfvi.estimator import generator_of
+from dmfvi.families import MultivariateNormal
+from dmfvi.inference.model import Model
+from dmfvi.inference.session import InferenceObserver, Session
+from dmfvi.linalg import FloatArray, plain
+from dmfvi.models.glm.likelihoods import GlmShard, Likelihood, contrasts, likelihood_of
+from dmfvi.models.glm.model import GeneralizedLinear, LearnedPrecision
+from dmfvi.models.glm.quadrature import cubature
+from dmfvi.models.glm.targets import (
+    DISPERSED,
+    LABELLED,
+    LINKS,
+    POSITIVE,
+    Targets,
+    TargetUnits,
+    agree_on_target,
+    average,
+    check_targets,
+    expected_response,
+    response,
+)
+from dmfvi.models.regression.base import (
+    VAGUE_INTERCEPT,
+    Regression,
+    agree_on_weighted_units,
+    known_classes,
+)
+from dmfvi.models.regression.posterior import CoefficientPosterior
+from dmfvi.models.regression.table import CoefficientTable, rows_of
+from dmfvi.validation import check_choice, check_level, check_positive, is_shard_list
+
+#: default prior precision of coefficients in agreed units
+WEAK = 1.0
+#: prior precisions of log dispersions in agreed units, and of the logarithms of gaps between cut points
+DISPERSION_PRECISION = {
+    "gaussian": 0.1,
+    "student-t": 0.1,
+    "negative-binomial": 0.25,
+    "gamma": 0.25,
+}
+GAP_PRECISION = 0.25
+#: what exp(coefficient) is, by link
+RATIOS = {"logit": "odds ratio", "log": "rate ratio", "ordinal logit": "odds ratio"}
+#: draws of a predictive interval
+DRAWS = 4000
+
+
+def _labelled(estimator: Any) -> bool:
+    """Whether its targets are labels, for methods that only classifiers have."""
+    if estimator.family not in LABELLED:
+        raise AttributeError(f"a {estimator.family} model has no classes")
+    return True
+
+
+def _counted(estimator: Any) -> bool:
+    if estimator.family in LABELLED:
+        raise AttributeError(f"a {estimator.family} model predicts classes: use predict_proba")
+    return True
+
+
+@dataclass(eq=False, repr=False)
+class GlmEstimator(Regression):
+    """Fit and predictions of any family; subclasses say which."""
+
+    _: KW_ONLY
+    prior_precision: float | ArrayLike | Literal["learned"] | None = None
+    intercept_precision: float | None = None
+    tol: float = 1e-9
+
+    _kept = ("classes_", "_target", "n_samples_")
+
+    # parameters of some subclasses, fixed in others; without types, or they would be parameters of all
+    family = "gaussian"
+    link = cast(Any, None)
+    degrees_of_freedom = 4.0
+    classes = cast(Any, None)
+
+    @staticmethod
+    def _from_columns(  # type: ignore[override]
+        target: FloatArray,
+        offset: FloatArray | None = None,
+        exposure: FloatArray | None = None,
+        weight: FloatArray | None = None,
+        trials: FloatArray | None = None,
+    ) -> dict[str, Any]:
+        given = {"offset": offset, "exposure": exposure, "sample_weight": weight, "trials": trials}
+        return {"y": target, **{name: value for name, value in given.items() if value is not None}}
+
+    # -- the fit ------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        offset: Any = None,
+        exposure: Any = None,
+        trials: Any = None,
+        observer: InferenceObserver | None = None,
+    ) -> Self:
+        """Fit to X (n, D) and y (n,), split evenly over the nodes, or to one array of each per node.
+
+        Beside them a row may have a weight of its log likelihood (``sample_weight``), a known part of its linear predictor
+        (``offset``), with a log link an ``exposure`` (offset log exposure), and, binomial only, its number of ``trials``.
+        """
+        self._check_settings()
+        session = self._open()
+        pairs = self._pairs(X, y, session)
+        shards = [x for x, _ in pairs]
+        given = {
+            "offset": offset,
+            "exposure": exposure,
+            "sample_weight": sample_weight,
+            "trials": trials,
+        }
+        rows = {
+            name: self._row_values(name, value, X, shards)
+            for name, value in given.items()
+            if value is not None
+        }
+        targets = self._targets_of([target for _, target in pairs], rows, session)
+        weighted = [(x, t.weight) for x, t in zip(shards, targets, strict=True)]
+        self._units = session.agree(lambda part: agree_on_weighted_units(*part), weighted)[0]
+        family, centred = self._family, self._has_intercept
+        self._target: TargetUnits = session.agree(
+            lambda t: agree_on_target(family, centred, t), targets
+        )[0]
+        self.n_samples_ = round(self._units.n_samples)
+        model = self._make_model()
+        prepared = [
+            self._prepared(self._design(x), t) for x, t in zip(shards, targets, strict=True)
+        ]
+        volume = -self._target.weight * float(np.log(self._target.scale))
+        # blocks of rows are small: threads would wait for each other longer than they work
+        with threadpool_limits(1, user_api="blas"):
+            return self._fit(session, model, prepared, log_volume=volume, observer=observer)
+
+    def _check_settings(self) -> None:
+        check_choice("family", self.family, list(LINKS))
+        if self.link is not None:
+            check_choice(f"link of a {self.family} model", self.link, LINKS[self.family])
+        check_positive("degrees_of_freedom", self.degrees_of_freedom)
+        if isinstance(self.prior_precision, str):
+            check_choice("prior_precision", self.prior_precision, ["learned"])
+        flat = self.intercept_precision
+        if flat is not None and not (isinstance(flat, int | float) and flat >= 0):
+            raise ValueError(f"intercept_precision must not be negative, received {plain(flat)!r}")
+
+    def _targets_of(
+        self, given: list[NDArray[Any]], rows: dict[str, list[FloatArray]], session: Session
+    ) -> list[Targets]:
+        """Every node's targets as the likelihood has them."""
+        family = self.family
+        if family in LABELLED:
+            labels = np.concatenate(given)
+            check_classification_targets(labels)
+            known = known_classes(self.classes, labels, session)
+            self.classes_ = known if family == "ordinal" else np.unique(known)
+            self._check_classes()
+        if family == "binomial" and "trials" not in rows:
+            raise ValueError("a binomial model needs trials, one number for each row")
+        for name, allowed in (
+            ("trials", family == "binomial"),
+            ("exposure", self._link == "log"),
+            ("offset", family not in ("multinomial",)),
+        ):
+            if name in rows and not allowed:
+                raise ValueError(f"a {family} model with link {self._link} takes no {name}")
+        return [self._one_target(i, y, rows) for i, y in enumerate(given)]
+
+    def _one_target(self, node: int, y: NDArray[Any], rows: dict[str, list[FloatArray]]) -> Targets:
+        n = len(y)
+        own = {name: parts[node] for name, parts in rows.items()}
+        weight = own.get("sample_weight", np.ones(n))
+        exposure, trials = own.get("exposure"), own.get("trials", np.ones(n))
+        for name, part, least in (("sample_weight", weight, 0.0), ("trials", trials, 0.0)):
+            if (part < least).any():
+                raise ValueError(f"{name} must not be negative, received {part.min():g}")
+        offset = own.get("offset", np.zeros(n))
+        if exposure is not None:
+            if (exposure <= 0).any():
+                raise ValueError(f"exposure must be positive, received {exposure.min():g}")
+            offset = offset + np.log(exposure)
+        if self.family in LABELLED:
+            order = np.argsort(self.classes_, kind="stable")
+            places = order[np.searchsorted(self.classes_, y, sorter=order)]
+            return Targets(places.astype(np.float64), offset, weight, trials)
+        return Targets(check_targets(self.family, y, trials), offset, weight, trials)
+
+    def _check_classes(self) -> None:
+        least = 3 if self.family == "ordinal" else 2
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y has one class only, {plain(self.classes_[0])!r}: a classifier needs two or more over all nodes"
+            )
+        if len(self.classes_) < least or (self._family == "bernoulli" and len(self.classes_) > 2):
+            instead = "bernoulli" if self.family == "ordinal" else "multinomial or ordinal"
+            raise ValueError(
+                f"a {self.family} model of {len(self.classes_)} classes: use family {instead}"
+            )
+
+    def _prepared(self, design: FloatArray, targets: Targets) -> Any:
+        """A shard in agreed units."""
+        shift, scale, _ = self._target
+        values, offset = targets.values, (targets.offset + shift) / scale
+        if self._family in ("gaussian", "student-t"):
+            values, offset = (values - targets.offset - shift) / scale, np.zeros(len(values))
+        elif self._family == "gamma":
+            values = np.log(values)
+        constant = self._likelihood.constant(values, targets.weight, targets.trials)
+        return GlmShard(
+            np.ascontiguousarray(design), values, offset, targets.weight, targets.trials, constant
+        )
+
+    # -- the model ----------------------------------------------------------------------------
+
+    @property
+    def _family(self) -> str:
+        """The family that runs; a face may choose by the number of classes."""
+        return str(self.family)
+
+    @property
+    def _link(self) -> str:
+        return str(self.link or LINKS[self._family][0])
+
+    @property
+    def _has_intercept(self) -> bool:
+        return self.fit_intercept and self._family != "ordinal"  # there cut points take its place
+
+    @property
+    def _centred(self) -> bool:
+        return self._has_intercept or self._family == "ordinal"
+
+    @property
+    def _likelihood(self) -> Likelihood:
+        n_classes = len(self.classes_) if self.family in LABELLED else 0
+        return likelihood_of(
+            self._family,
+            self._link,
+            n_classes=n_classes,
+            degrees_of_freedom=float(self.degrees_of_freedom),
+        )
+
+    def _make_model(self) -> Model:
+        family, likelihood, scale = self._family, self._likelihood, self._target.scale
+        slopes = self._coefficient_precision(self._units, WEAK)
+        if self.prior_precision is not None and not isinstance(self.prior_precision, str):
+            slopes = slopes * scale**2
+        flat = self.intercept_precision
+        intercept = VAGUE_INTERCEPT if flat is None else float(flat) * scale**2
+        one = np.append(slopes, intercept) if self._has_intercept else slopes
+        shared = np.zeros(0)
+        if family == "ordinal":
+            shared = np.append(intercept, np.full(likelihood.n_shared - 1, GAP_PRECISION))
+        elif family in DISPERSED:
+            shared = np.array([DISPERSION_PRECISION[family]])
+        precision = np.concatenate([np.tile(one, likelihood.n_outputs), shared])
+        learned = None
+        if isinstance(self.prior_precision, str):
+            outputs = range(likelihood.n_outputs)
+            entries = [o * len(one) + j for o in outputs for j in range(len(slopes))]
+            learned = LearnedPrecision(tuple(entries))
+        return GeneralizedLinear(likelihood, np.zeros(len(precision)), precision, learned)
+
+    def _in_data_units(self, q: Any) -> Any:
+        likelihood, (shift, scale, _) = self._likelihood, self._target
+        one = scale * self._to_data()
+        size, n_outputs = len(one), likelihood.n_outputs
+        whole = n_outputs * size + likelihood.n_shared
+        matrix, moved = np.zeros((whole, whole)), np.zeros(whole)
+        for o in range(n_outputs):
+            matrix[o * size : (o + 1) * size, o * size : (o + 1) * size] = one
+            if self._has_intercept:
+                moved[(o + 1) * size - 1] = shift
+        for j in range(n_outputs * size, whole):
+            matrix[j, j] = 1.0
+        if self._family == "ordinal":  # cut points are seen from x = 0
+            matrix[size, :size] = self._units.shift / self._units.scale
+        if self._family in ("gaussian", "student-t"):
+            moved[-1] = 2.0 * np.log(scale)
+        return CoefficientPosterior(q, matrix, moved)
+
+    def _take(self, node: int) -> None:
+        p = self.posterior_.parameters()
+        d, likelihood = len(self._units.shift), self._likelihood
+        size = d + 1 if self._has_intercept else d
+        n_outputs, shared = likelihood.n_outputs, likelihood.n_shared
+        coefficients = p["mean"][: n_outputs * size].reshape(n_outputs, size)
+        within = p["covariance"][: n_outputs * size, : n_outputs * size]
+        if self._family == "multinomial":
+            turn = contrasts(len(self.classes_))
+            coefficients = turn @ coefficients
+            within = np.einsum(
+                "ki,iajb,lj->kalb", turn, within.reshape(n_outputs, size, n_outputs, size), turn
+            )
+            within = np.stack([within[k, :, k] for k in range(len(turn))])
+        else:
+            within = within[None]
+        intercepts = coefficients[:, d] if self._has_intercept else np.zeros(len(coefficients))
+        if self.family in LABELLED:
+            self.coef_, self.intercept_ = coefficients[:, :d], intercepts
+            self.coef_covariance_ = within
+        else:
+            self.coef_, self.intercept_ = coefficients[0, :d], float(intercepts[0])
+            self.coef_covariance_ = within[0]
+        if shared and self._family != "ordinal":
+            variance = p["covariance"][-1, -1]
+            self.dispersion_ = float(np.exp(p["mean"][-1] + 0.5 * variance))
+        if self._family == "ordinal":
+            psi = p["mean"][d:]
+            self.cutpoints_ = psi[0] + np.append(0.0, np.cumsum(np.exp(psi[1:])))
+            self.intercept_ = np.zeros(1)
+
+    # -- the table ----------------------------------------------------------------------------
+
+    def coefficient_table(self, level: float = 0.9) -> CoefficientTable:
+        """The table of coefficients in the data's units, with central intervals."""
+        names = self._names() + (["Intercept"] if self._has_intercept else [])
+        covariances = np.atleast_3d(self.coef_covariance_.T).T
+        coefficients = np.atleast_2d(self.coef_)
+        intercepts = np.atleast_1d(self.intercept_)
+        several = len(coefficients) > 1
+        terms: list[str] = []
+        means: list[float] = []
+        variances: list[float] = []
+        for k, covariance in enumerate(covariances):
+            prefix = f"{plain(self.classes_[k])}: " if several else ""
+            terms += [prefix + name for name in names]
+            means += [*coefficients[k], *([intercepts[k]] if self._has_intercept else [])]
+            variances += list(np.diag(covariance))
+        # of several classes no coefficient is a log odds ratio: they are relative to the classes' mean
+        key = f"{self._family} {self._link}" if self._family == "ordinal" else self._link
+        ratio = "" if several else RATIOS.get(key, "")
+        with_ratio = [bool(ratio)] * len(terms)
+        extra = [] if self._likelihood.n_shared == 0 else self._shared_rows()
+        for term, mean, variance in extra:
+            terms.append(term)
+            means.append(mean)
+            variances.append(variance)
+            with_ratio.append(False)
+        rows = rows_of(
+            terms,
+            np.array(means),
+            np.sqrt(np.array(variances)),
+            lambda size: float(norm.ppf(0.5 + 0.5 * size)),
+            level,
+            with_ratio,
+        )
+        title = f"{self._family} regression, {self._link} link"
+        return CoefficientTable(title, self._facts(), level, ratio, rows)
+
+    def _shared_rows(self) -> list[tuple[str, float, float]]:
+        """Term, mean and variance of the parameters that all rows share."""
+        p = self.posterior_.parameters()
+        m = self._likelihood.n_shared
+        mean, variance = p["mean"][-m:], np.diag(p["covariance"])[-m:]
+        if self._family != "ordinal":
+            return [("log dispersion", float(mean[0]), float(variance[0]))]
+        # cut points by the delta method
+        steps = np.append(1.0, np.exp(mean[1:]))
+        slopes = np.tril(np.ones((m, m))) * steps
+        spread = slopes @ p["covariance"][-m:, -m:] @ slopes.T
+        labels = [f"{plain(a)}|{plain(b)}" for a, b in pairwise(self.classes_)]
+        return [
+            (label, float(cut), float(spread[k, k]))
+            for k, (label, cut) in enumerate(zip(labels, self.cutpoints_, strict=True))
+        ]
+
+    # -- predictions --------------------------------------------------------------------------
+
+    def _predictor(
+        self, X: Any, offset: Any = None, exposure: Any = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of each row's linear predictor in the data's units (one output)."""
+        rows = self._checked_rows(X)
+        design = self._design(rows)
+        p = self._belief_normal.parameters()
+        size = design.shape[1]
+        shift, scale, _ = self._target
+        mean = shift + scale * (design @ p["mean"][:size])
+        spread = np.einsum(
+            "ni,ij,nj->n", design, p["covariance"][:size, :size], design, optimize=True
+        )
+        given = self._known_offset(X, rows, offset, exposure)
+        return mean + given, scale**2 * np.maximum(spread, 0.0)
+
+    def _known_offset(self, X: Any, rows: FloatArray, offset: Any, exposure: Any) -> FloatArray:
+        known = np.zeros(len(rows))
+        if offset is not None:
+            known = known + self._row_values("offset", offset, X, [rows])[0]
+        if exposure is not None:
+            known = known + np.log(self._row_values("exposure", exposure, X, [rows])[0])
+        return known
+
+    @property
+    def _belief_normal(self) -> MultivariateNormal:
+        return self._model.posterior(self._belief)
+
+    def predict(
+        self, X: Any, return_std: bool = False, *, offset: Any = None, exposure: Any = None
+    ) -> Any:
+        """Expected targets, averaged over the posterior; the most probable class where targets are labels.
+
+        With ``return_std`` also the posterior standard deviation of the expected target.
+        """
+        if self.family in LABELLED:
+            chance = self.predict_proba(X)
+            return np.asarray(self.classes_[chance.argmax(1)])
+        mean, variance = self._predictor(X, offset, exposure)
+        expected = expected_response(self._link, mean, variance)
+        if not return_std:
+            return expected
+        if self._link == "identity":
+            return expected, np.sqrt(variance)
+        if self._link == "log":
+            return expected, expected * np.sqrt(np.expm1(variance))
+        square = expected_square(self._link, mean, variance)
+        return expected, np.sqrt(np.maximum(square - expected**2, 0.0))
+
+    def predict_interval(
+        self,
+        X: Any,
+        level: float = 0.9,
+        of: Literal["mean", "target"] = "mean",
+        *,
+        offset: Any = None,
+        exposure: Any = None,
+        random_state: Any = 0,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Ends of central intervals of the expected target (of="mean") or of a new target (from draws)."""
+        check_level(level)
+        check_choice("of", of, ["mean", "target"])
+        _counted(self)
+        if of == "target":
+            rng = generator_of(random_state)
+            draws = np.stack(
+                [self.sample(X, rng, offset=offset, exposure=exposure) for _ in range(DRAWS)]
+            )
+            low, high = np.quantile(draws, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
+            return low, high
+        mean, variance = self._predictor(X, offset, exposure)
+        width = _normal_quantile(level) * np.sqrt(variance)
+        return response(self._link, mean - width), response(self._link, mean + width)
+
+    def sample(
+        self, X: Any, random_state: Any = None, *, offset: Any = None, exposure: Any = None
+    ) -> NDArray[Any]:
+        """New targets for rows X from the posterior predictive distribution (binomial: of one trial)."""
+        rng = (
+            random_state
+            if isinstance(random_state, np.random.Generator)
+            else generator_of(random_state)
+        )
+        if self.family in LABELLED:
+            chance = self.predict_proba(X)
+            draws = rng.random((len(chance), 1))
+            return np.asarray(self.classes_[(draws > chance.cumsum(1)[:, :-1]).sum(1)])
+        rows = self._checked_rows(X)
+        design, (shift, scale, _) = self._design(rows), self._target
+        theta = self._belief_normal.sample(rng)
+        eta = shift + scale * (design @ theta[: design.shape[1]])
+        eta = eta + self._known_offset(X, rows, offset, exposure)
+        mean = response(self._link, eta)
+        family = self._family
+        if family == "binomial":
+            return (rng.random(len(mean)) < mean).astype(np.float64)
+        if family == "poisson":
+            return rng.poisson(np.minimum(mean, 1e18)).astype(np.float64)
+        dispersion = float(np.exp(theta[-1]))
+        if family == "gaussian":
+            return mean + scale * np.sqrt(dispersion) * rng.standard_normal(len(mean))
+        if family == "student-t":
+            noise = rng.standard_t(float(self.degrees_of_freedom), len(mean))
+            return mean + scale * np.sqrt(dispersion) * noise
+        drawn = mean * rng.gamma(1.0 / dispersion, dispersion, len(mean))
+        return drawn if family == "gamma" else rng.poisson(np.minimum(drawn, 1e18)).astype(float)
+
+    @available_if(_labelled)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any, return_std: bool = False) -> Any:
+        """Class probabilities averaged over the posterior (n, K).
+
+        With ``return_std`` also the posterior standard deviation of each class's log odds.
+        """
+        if self._family == "multinomial":
+            mean, root = self._outputs(X)
+            points, shares = cubature(mean.shape[1])
+            turn = contrasts(len(self.classes_))
+            chance = np.zeros((len(mean), len(turn)))
+            for point, share in zip(points, shares, strict=True):
+                chance += share * softmax((mean + root @ point) @ turn.T, axis=1)
+            spread = np.sqrt(np.square(turn @ root).sum(-1))
+            return (chance, spread) if return_std else chance
+        mean, variance = self._predictor(X)
+        if self._family == "ordinal":
+            made = self._ordered_chances(X)
+            return (made, np.sqrt(variance)[:, None]) if return_std else made
+        chance = expected_response(self._link, mean, variance)
+        both = np.column_stack([1.0 - chance, chance])
+        return (both, np.sqrt(variance)[:, None]) if return_std else both
+
+    @available_if(_labelled)  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> FloatArray:
+        """Posterior mean of the linear predictor (n,), or (n, K) with more than two classes that have no order."""
+        if self._family == "multinomial":
+            return self._outputs(X)[0] @ contrasts(len(self.classes_)).T
+        mean = self._predictor(X)[0]
+        # cut points are seen from x = 0, predictors inside from the agreed means
+        return mean + self._units.shift @ self.coef_[0] if self._family == "ordinal" else mean
+
+    def _outputs(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        """Means (n, L) and roots (n, L, L) of each row's linear predictors."""
+        design = self._design(self._checked_rows(X))
+        p = self._belief_normal.parameters()
+        size, n_outputs = design.shape[1], self._likelihood.n_outputs
+        blocks = p["covariance"].reshape(n_outputs, size, n_outputs, size)
+        covariance = np.einsum("na,iajb,nb->nij", design, blocks, design, optimize=True)
+        ridge = 1e-14 * np.trace(covariance, axis1=1, axis2=2) + 1e-300
+        root = np.linalg.cholesky(covariance + ridge[:, None, None] * np.eye(n_outputs))
+        return design @ p["mean"].reshape(n_outputs, size).T, root
+
+    def _ordered_chances(self, X: Any) -> FloatArray:
+        """Probabilities of ordered classes: cut points and predictor averaged together."""
+        design = self._design(self._checked_rows(X))
+        q, d = self._belief_normal, design.shape[1]
+        model = self._model
+        middle, root = model.location(q)
+        m = len(middle) - d
+        points, shares = cubature(m)
+        cdf = expit if self._link == "logit" else ndtr
+        mean = design @ middle[:d]
+        rest = np.sqrt(np.square(design @ root[:d, m:]).sum(1))
+        nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+        weights = weights / weights.sum()
+        below = np.zeros((len(mean), m))
+        for point, share in zip(points, shares, strict=True):
+            psi = middle[d:] + root[d:, :m] @ point
+            cuts = psi[0] + np.append(0.0, np.cumsum(np.exp(psi[1:])))
+            centre = mean + (design @ root[:d, :m]) @ point
+            for node, weight in zip(nodes, weights, strict=True):
+                below += share * weight * cdf(cuts - (centre + node * rest)[:, None])
+        edges = np.column_stack([np.zeros(len(mean)), below, np.ones(len(mean))])
+        return np.maximum(np.diff(edges, axis=1), 0.0)
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        offset: Any = None,
+        exposure: Any = None,
+        trials: Any = None,
+    ) -> float:
+        """Accuracy where targets are labels, R^2 of expected targets otherwise (binomial: of y / trials)."""
+        rows = [self._checked_rows(X)]
+        if is_shard_list(X):
+            y = np.concatenate([np.asarray(part) for part in y])
+        if self.family in LABELLED:
+            return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+        if trials is not None:
+            y = y / self._row_values("trials", trials, X, rows)[0]
+        expected = self.predict(X, offset=offset, exposure=exposure)
+        return float(r2_score(y, expected, sample_weight=sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        labelled = self.family in LABELLED
+        tags.estimator_type = "classifier" if labelled else "regressor"
+        tags.classifier_tags = ClassifierTags(multi_class=self._many_classes) if labelled else None
+        tags.regressor_tags = None if labelled else RegressorTags()
+        tags.target_tags.required = True
+        tags.target_tags.positive_only = self.family in POSITIVE
+        return tags
+
+    @property
+    def _many_classes(self) -> bool:
+        return self.family != "bernoulli"
+
+
+def expected_square(link: str, mean: FloatArray, variance: FloatArray) -> FloatArray:
+    """E[inverse link(eta)^2]."""
+    return average(lambda eta: response(link, eta) ** 2, mean, variance)
+
+
+def _normal_quantile(level: float) -> float:
+    return float(norm.ppf(0.5 + 0.5 * level))

@@ -1,0 +1,267 @@
+"""Likelihoods of generalized linear models: how a row's target depends on its linear predictors.
+
+A likelihood has ``n_outputs`` linear predictors x.w_l + offset and ``n_shared`` parameters psi that all rows share (a log
+dispersion, cut points). Under a Gaussian q they are jointly Gaussian, and a row adds
+
+    linear  Z' (E[dl] + H u)      precision  Z' H Z,   H = -E[d2l],   u = Z m,   Z = d(predictors, psi) / d theta
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from dmfvi.linalg import FloatArray, cholesky
+from dmfvi.models.glm.quadrature import cubature, rules, size_for
+
+#: rows that are worked on at a time
+BLOCK = 8192
+
+
+@dataclass(frozen=True)
+class GlmShard:
+    """One node's rows: design (n, p), targets as the likelihood has them, and what each row has besides."""
+
+    design: FloatArray
+    target: FloatArray
+    offset: FloatArray
+    weight: FloatArray
+    trials: FloatArray
+    constant: float = 0.0  # part of the log likelihood that depends on no parameter
+
+    def blocks(self) -> list[GlmShard]:
+        """Consecutive rows that fit into a cache."""
+        n = len(self.target)
+        return [
+            GlmShard(*(getattr(self, name)[i : i + BLOCK] for name in ROWS))
+            for i in range(0, n, BLOCK)
+        ]
+
+
+ROWS = ("design", "target", "offset", "weight", "trials")
+
+
+class RowSums(NamedTuple):
+    """What rows add to the natural parameters, and their part of the bound."""
+
+    linear: FloatArray
+    precision: FloatArray
+    value: float
+
+
+class Likelihood(ABC):
+    """Expected log likelihood of rows and its derivatives."""
+
+    n_outputs: int = 1
+    n_shared: int = 0
+
+    @property
+    def dispersed(self) -> bool:
+        """Whether the shared parameter is a log dispersion."""
+        return False
+
+    @abstractmethod
+    def sums(self, rows: GlmShard, mean: FloatArray, root: FloatArray | None) -> RowSums:
+        """Sums over rows under theta ~ N(mean, root root'); at a point where root is None."""
+
+    def constant(self, target: FloatArray, weight: FloatArray, trials: FloatArray) -> float:
+        """Weighted sum of the log likelihood's terms that depend on no parameter."""
+        return 0.0
+
+
+def weighted_gram(design: FloatArray, curve: FloatArray) -> FloatArray:
+    """X' diag(curve) X; half the work where no curve is negative."""
+    if (curve >= 0).all():
+        scaled = design * np.sqrt(curve)[:, None]
+        return np.asarray(scaled.T @ scaled)
+    return np.asarray((design * curve[:, None]).T @ design)
+
+
+@dataclass(frozen=True)
+class OneParameter(Likelihood):
+    """Bernoulli or binomial with logit or probit link, Poisson with log link: nothing is shared."""
+
+    name: str  # logit, probit or log
+
+    CODES = ("logit", "probit", "log")
+
+    def sums(self, rows: GlmShard, mean: FloatArray, root: FloatArray | None) -> RowSums:
+        from dmfvi.models.glm._kernels_numba import one_parameter_rows
+
+        x, n = rows.design, len(rows.target)
+        inner = x @ mean
+        spread = np.zeros(n) if root is None else np.einsum("ni,ni->n", *[x @ root] * 2)
+        slope, curve = np.empty(n), np.empty(n)
+        code = self.CODES.index(self.name)
+        value = one_parameter_rows(
+            code,
+            inner + rows.offset,
+            spread,
+            rows.target,
+            rows.trials,
+            rows.weight,
+            *rules(),
+            slope,
+            curve,
+        )
+        return RowSums(x.T @ (slope + curve * inner), weighted_gram(x, curve), value)
+
+    def constant(self, target: FloatArray, weight: FloatArray, trials: FloatArray) -> float:
+        if self.name == "log":
+            return -float(weight @ gammaln(target + 1.0))
+        ways = gammaln(trials + 1.0) - gammaln(target + 1.0) - gammaln(trials - target + 1.0)
+        return float(weight @ ways)
+
+
+@dataclass(frozen=True)
+class SharedParameters(Likelihood):
+    """Gaussian, Student, negative binomial, Gamma: psi is the log dispersion. Ordinal: psi are the cut points.
+
+    psi's points are the same for all rows; given a point, a row's predictor is Gaussian.
+    """
+
+    name: str
+    n_shared: int = 1
+    degrees_of_freedom: float = 4.0
+
+    CODES = (
+        "gaussian",
+        "student-t",
+        "negative-binomial",
+        "gamma",
+        "ordinal-logit",
+        "ordinal-probit",
+    )
+
+    @property
+    def dispersed(self) -> bool:
+        return not self.name.startswith("ordinal")
+
+    def sums(self, rows: GlmShard, mean: FloatArray, root: FloatArray | None) -> RowSums:
+        from dmfvi.models.glm._kernels_numba import shared_rows
+
+        x, n, m, p = rows.design, len(rows.target), self.n_shared, rows.design.shape[1]
+        inner = x @ mean[:p]
+        if root is None:
+            points, shares = np.zeros((1, m)), np.ones(1)
+            outer = mean[None, p:]
+            along, spread = np.zeros((n, m)), np.zeros(n)
+        else:
+            # theta = mean + root z with psi's rows first in z: psi = mean + low z[:m]
+            low = root[p:, :m]
+            size = size_for(float(np.max(np.sum(low**2, 1)))) if m == 1 else None
+            points, shares = cubature(m, size)
+            outer = mean[p:] + points @ low.T
+            along = x @ root[:p, :m]
+            spread = np.einsum("ni,ni->n", *[x @ root[:p, m:]] * 2)
+        slope, curve, mixed = np.empty(n), np.empty(n), np.empty((n, m))
+        psi_slope, psi_curve = np.zeros(m), np.zeros((m, m))
+        value = shared_rows(
+            self.CODES.index(self.name),
+            inner + rows.offset,
+            along,
+            spread,
+            rows.target,
+            rows.weight,
+            self.degrees_of_freedom,
+            np.ascontiguousarray(points),
+            shares,
+            np.ascontiguousarray(outer),
+            *rules(),
+            slope,
+            curve,
+            mixed,
+            psi_slope,
+            psi_curve,
+        )
+        cross = x.T @ mixed
+        precision = np.block([[weighted_gram(x, curve), cross], [cross.T, psi_curve]])
+        linear = np.concatenate([x.T @ (slope + curve * inner), psi_slope + mixed.T @ inner])
+        linear[:p] += cross @ mean[p:]
+        linear[p:] += psi_curve @ mean[p:]
+        return RowSums(linear, precision, value)
+
+    def constant(self, target: FloatArray, weight: FloatArray, trials: FloatArray) -> float:
+        if self.name == "gaussian":
+            return -0.5 * np.log(2.0 * np.pi) * float(weight.sum())
+        if self.name == "student-t":
+            dof = self.degrees_of_freedom
+            norm = gammaln(0.5 * (dof + 1.0)) - gammaln(0.5 * dof) - 0.5 * np.log(np.pi * dof)
+            return float(norm * weight.sum())
+        if self.name == "negative-binomial":
+            return -float(weight @ gammaln(target + 1.0))
+        return -float(weight @ target) if self.name == "gamma" else 0.0  # 1/y, y's logarithm given
+
+
+@dataclass(frozen=True)
+class Softmax(Likelihood):
+    """K classes with log odds B u: B (K, K - 1) has orthonormal columns that sum to zero, so no class is special."""
+
+    n_classes: int
+
+    @property
+    def n_outputs(self) -> int:  # type: ignore[override]
+        return self.n_classes - 1
+
+    @property
+    def contrast(self) -> FloatArray:
+        """B."""
+        return contrasts(self.n_classes)
+
+    def sums(self, rows: GlmShard, mean: FloatArray, root: FloatArray | None) -> RowSums:
+        from dmfvi.models.glm._kernels_numba import softmax_rows
+
+        x, n, size, p = rows.design, len(rows.target), self.n_outputs, rows.design.shape[1]
+        inner = x @ mean.reshape(size, p).T
+        if root is None:
+            points, shares = np.zeros((1, size)), np.ones(1)
+            roots = np.zeros((n, size, size))
+        else:
+            points, shares = cubature(size)
+            parts = np.stack([x @ root[i * p : (i + 1) * p] for i in range(size)], 1)
+            covariance = np.einsum("nik,njk->nij", parts, parts)
+            ridge = 1e-14 * np.trace(covariance, axis1=1, axis2=2) + 1e-300
+            roots = cholesky(covariance + ridge[:, None, None] * np.eye(size))
+        slope, curve = np.empty((n, size)), np.empty((n, size, size))
+        value = softmax_rows(
+            inner,
+            np.ascontiguousarray(roots),
+            self.contrast,
+            rows.target.astype(np.int64),
+            rows.weight,
+            points,
+            shares,
+            slope,
+            curve,
+        )
+        pull = slope + np.einsum("nij,nj->ni", curve, inner)
+        precision = np.empty((size, p, size, p))
+        for i in range(size):
+            for j in range(size):
+                precision[i, :, j] = (x * curve[:, i, j, None]).T @ x
+        return RowSums((pull.T @ x).ravel(), precision.reshape(size * p, size * p), value)
+
+
+def contrasts(n_classes: int) -> FloatArray:
+    """Orthonormal columns (K, K - 1) that sum to zero (Helmert)."""
+    made = np.zeros((n_classes, n_classes - 1))
+    for j in range(1, n_classes):
+        made[:j, j - 1] = 1.0
+        made[j, j - 1] = -j
+        made[:, j - 1] /= np.sqrt(j * (j + 1.0))
+    return made
+
+
+def likelihood_of(family: str, link: str, **settings: Any) -> Likelihood:
+    """The likelihood of a family and link, the link checked already."""
+    if family in ("bernoulli", "binomial", "poisson"):
+        return OneParameter(link)
+    if family == "multinomial":
+        return Softmax(settings["n_classes"])
+    if family == "ordinal":
+        return SharedParameters(f"ordinal-{link}", settings["n_classes"] - 1)
+    return SharedParameters(family, 1, settings.get("degrees_of_freedom", 4.0))

@@ -1,0 +1,139 @@
+"""Targets of a family: what is allowed, how they enter the likelihood, and their agreed units.
+
+linear predictor in the data's units = shift + scale * (the model's)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit, ndtr
+
+from dmfvi.linalg import FloatArray
+from dmfvi.models.glm.quadrature import hermite
+from dmfvi.tags import stored_as
+
+#: links of each family, the default first
+LINKS = {
+    "gaussian": ("identity",),
+    "student-t": ("identity",),
+    "bernoulli": ("logit", "probit"),
+    "binomial": ("logit", "probit"),
+    "multinomial": ("logit",),
+    "ordinal": ("logit", "probit"),
+    "poisson": ("log",),
+    "negative-binomial": ("log",),
+    "gamma": ("log",),
+}
+#: families whose targets are labels
+LABELLED = ("bernoulli", "multinomial", "ordinal")
+#: families with a dispersion that is learned, and what its square root or itself is called
+DISPERSED = ("gaussian", "student-t", "negative-binomial", "gamma")
+#: families whose targets are never negative
+POSITIVE = ("poisson", "negative-binomial", "gamma", "binomial")
+#: points of the average over a linear predictor
+QUADRATURE = 40
+
+
+@stored_as("target-units")
+class TargetUnits(NamedTuple):
+    """shift and scale of the linear predictor, and the weight of all rows."""
+
+    shift: float
+    scale: float
+    weight: float
+
+
+class Targets(NamedTuple):
+    """One node's targets with what each row has besides."""
+
+    values: FloatArray
+    offset: FloatArray
+    weight: FloatArray
+    trials: FloatArray
+
+
+def agree_on_target(
+    family: str, centred: bool, targets: Targets
+) -> Generator[FloatArray, FloatArray, TargetUnits]:
+    """Where a linear predictor has its middle and its size: one or two sums.
+
+    Without an intercept (``centred`` is false) it is not moved.
+    """
+    y, offset, weight = targets.values, targets.offset, targets.weight
+    if family in ("gaussian", "student-t"):
+        rest = y - offset
+        total = yield np.array([weight.sum(), weight @ rest, len(y)])
+        mean = float(total[1] / total[0])
+        total_square = yield np.array([weight @ (rest - (mean if centred else 0.0)) ** 2])
+        variance = float(total_square[0] / total[0])
+        constant = variance <= (1e-14 * max(abs(mean), 1e-300)) ** 2
+        scale = (abs(mean) or 1.0) if constant else float(np.sqrt(variance))
+        return TargetUnits(mean if centred else 0.0, scale, float(total[0]))
+    if family in ("poisson", "negative-binomial", "gamma"):
+        if family == "gamma":  # mean of y / exposure
+            parts = [weight.sum(), weight @ (y * np.exp(-offset)), weight.sum()]
+        else:
+            # half an event more, so that there is a rate where nobody has counted any
+            parts = [weight.sum(), weight @ y, weight @ np.exp(offset)]
+        total = yield np.array(parts)
+        events = float(total[1]) + (0.0 if family == "gamma" else 0.5)
+        shift = float(np.log(events / total[2])) if centred else 0.0
+        return TargetUnits(shift, 1.0, float(total[0]))
+    total = yield np.array([weight.sum()])
+    return TargetUnits(0.0, 1.0, float(total[0]))
+
+
+def check_targets(family: str, y: Any, trials: FloatArray | None) -> FloatArray:
+    """Numbers that the family can have made."""
+    values = np.asarray(y, dtype=np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError(f"y contains NaN or infinity: a {family} model needs all targets")
+    if family in ("poisson", "negative-binomial", "binomial") and (values < 0).any():
+        raise ValueError(f"y of a {family} model are counts, received {values.min():g}")
+    whole = family in ("negative-binomial", "binomial")
+    if whole and (values != np.round(values)).any():
+        odd = values[values != np.round(values)][0]
+        raise ValueError(f"y of a {family} model are whole numbers, received {odd:g}")
+    if family == "gamma" and (values <= 0).any():
+        raise ValueError(f"y of a gamma model are positive, received {values.min():g}")
+    if family == "binomial":
+        assert trials is not None
+        if (values > trials).any():
+            worst = int(np.argmax(values - trials))
+            raise ValueError(
+                f"y counts successes: row {worst} has {values[worst]:g} of {trials[worst]:g} trials"
+            )
+    return values
+
+
+def expected_response(link: str, mean: FloatArray, variance: FloatArray) -> FloatArray:
+    """E[inverse link(eta)] for eta ~ N(mean, variance)."""
+    if link == "identity":
+        return mean
+    if link == "log":
+        return np.asarray(np.exp(mean + 0.5 * variance))
+    if link == "probit":
+        return np.asarray(ndtr(mean / np.sqrt(1.0 + variance)))
+    return average(expit, mean, variance)
+
+
+def average(function: Any, mean: FloatArray, variance: FloatArray) -> FloatArray:
+    """E[function(eta)] by Gauss-Hermite quadrature."""
+    nodes, shares = hermite(QUADRATURE)
+    made = np.zeros_like(mean)
+    deviation = np.sqrt(variance)
+    for node, share in zip(nodes, shares, strict=True):
+        made += share * function(mean + node * deviation)
+    return made
+
+
+def response(link: str, eta: FloatArray) -> FloatArray:
+    """Inverse link."""
+    if link == "identity":
+        return eta
+    if link == "log":
+        return np.asarray(np.exp(np.minimum(eta, 700.0)))
+    return np.asarray(ndtr(eta) if link == "probit" else expit(eta))

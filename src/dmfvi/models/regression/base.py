@@ -1,0 +1,211 @@
+"""What all regressions share: rows and targets in, agreed units inside, coefficients in the data's units out."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from dmfvi.estimator import NetworkEstimator
+from dmfvi.inference.session import Session
+from dmfvi.inference.starts import FeatureUnits
+from dmfvi.linalg import FloatArray
+from dmfvi.models.regression.table import CoefficientTable
+from dmfvi.validation import is_shard_list
+
+#: default prior precision of intercepts in agreed units
+VAGUE_INTERCEPT = 1e-2
+#: rows that are worked on at a time
+BLOCK = 8192
+
+
+@dataclass(eq=False, repr=False)
+class Regression(NetworkEstimator):
+    """Rows and targets in, coefficients in the data's units out."""
+
+    _: KW_ONLY
+    prior_precision: float | ArrayLike | None = None
+    fit_intercept: bool = True
+
+    # -- rows ---------------------------------------------------------------------------------
+
+    def _pairs(self, X: Any, y: Any, session: Session) -> list[tuple[FloatArray, Any]]:
+        """One (rows, targets) per node of this process."""
+        if y is None:
+            raise ValueError(
+                f"requires y to be passed, but the target y is None: {type(self).__name__} learns from targets"
+            )
+        if is_shard_list(X):
+            session.refuse_parts(len(X), "rows and targets as one array each")
+            target = np.concatenate(_parts_of("y", y, X))
+        else:
+            _, target = validate_data(self, X, y, dtype=np.float64, y_numeric=False)
+        shards = self._row_shards(X, session)
+        return list(zip(shards, _cut(column_or_1d(target), shards), strict=True))
+
+    def _row_values(
+        self, name: str, given: Any, X: Any, shards: list[FloatArray]
+    ) -> list[FloatArray]:
+        """One finite number a row beside the features, for each node of this process."""
+        if is_shard_list(X):
+            whole = np.concatenate(_parts_of(name, given, X))
+        else:
+            whole = column_or_1d(given)
+        values = np.asarray(whole, dtype=np.float64)
+        rows = sum(len(shard) for shard in shards)
+        if len(values) != rows or not np.isfinite(values).all():
+            raise ValueError(
+                f"{name} must have one finite number for each of {rows} rows, received {len(values)}"
+                + ("" if np.isfinite(values).all() else ", some of them not finite")
+            )
+        return _cut(values, shards)
+
+    # -- units --------------------------------------------------------------------------------
+
+    def _coefficient_precision(self, units: FeatureUnits, default: float) -> FloatArray:
+        """Prior precisions of standardised coefficients (d,)."""
+        d = len(units.shift)
+        if self.prior_precision is None or isinstance(self.prior_precision, str):
+            return np.full(d, default)
+        given = np.asarray(self.prior_precision, dtype=np.float64)
+        if given.shape not in {(), (d,)} or not (given > 0).all():
+            raise ValueError(
+                f"prior_precision must be positive, one number or {d}, received {self.prior_precision!r}"
+            )
+        # w' = w scale: the same prior for standardised features
+        return np.asarray(np.broadcast_to(given, (d,)) / units.scale**2)
+
+    def _design(self, data: FloatArray) -> FloatArray:
+        """Rows in agreed units, a column of ones last."""
+        units: FeatureUnits = self._units
+        if not self._has_intercept:
+            return np.asarray((data - units.shift if self._centred else data) / units.scale)
+        design = np.empty((len(data), data.shape[1] + 1))
+        np.subtract(data, units.shift, out=design[:, :-1])
+        design[:, :-1] /= units.scale
+        design[:, -1] = 1.0
+        return design
+
+    @property
+    def _has_intercept(self) -> bool:
+        return self.fit_intercept
+
+    @property
+    def _centred(self) -> bool:
+        """Whether rows are moved to the agreed means, which something like an intercept must make up for."""
+        return self._has_intercept
+
+    def _to_data(self) -> FloatArray:
+        """A: coefficients and intercept in the data's units are A times the standardised ones."""
+        units: FeatureUnits = self._units
+        d = len(units.shift)
+        if not self._has_intercept:
+            return np.diag(1.0 / units.scale)
+        change = np.zeros((d + 1, d + 1))
+        change[:d, :d] = np.diag(1.0 / units.scale)
+        change[d, :d] = -units.shift / units.scale
+        change[d, d] = 1.0
+        return change
+
+    # -- the table ----------------------------------------------------------------------------
+
+    def coefficient_table(self, level: float = 0.9) -> CoefficientTable:
+        """The table of coefficients in the data's units, with central intervals."""
+        raise NotImplementedError
+
+    def summary(self, level: float = 0.9) -> str:
+        """The table of coefficients as text, and how the fit went."""
+        check_is_fitted(self)
+        return f"{self.coefficient_table(level).text()}\n{super().summary()}"
+
+    def summary_frame(self, level: float = 0.9) -> Any:
+        """The table of coefficients as a pandas DataFrame."""
+        check_is_fitted(self)
+        return self.coefficient_table(level).frame()
+
+    def summary_html(self, level: float = 0.9) -> str:
+        """The table of coefficients as HTML."""
+        check_is_fitted(self)
+        return self.coefficient_table(level).html()
+
+    def plot_forest(self, ax: Any = None, level: float = 0.9) -> Any:
+        """Draw estimates with their intervals, ratios where the table has them; returns the axes."""
+        check_is_fitted(self)
+        return self.coefficient_table(level).plot(ax)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        sites = getattr(self, "consensus_", {}).get("nodes", 1)
+        return [("n", f"{round(self._units.n_samples)}"), ("sites", f"{sites}")]
+
+    def _names(self) -> list[str]:
+        """Names of the columns."""
+        names = getattr(self, "feature_names_in_", None)
+        d = len(self._units.shift)
+        return [f"x{j}" for j in range(d)] if names is None else [str(name) for name in names]
+
+
+def agree_on_weighted_units(
+    data: FloatArray, weight: FloatArray
+) -> Generator[FloatArray, FloatArray, FeatureUnits]:
+    """Means and deviations of all features, rows counted by their weights: two sums.
+
+    A row of weight two is two rows, and one of weight zero is none.
+    """
+    n, d = data.shape
+    total = yield np.concatenate([[n, weight.sum()], weight @ data])
+    if not total[1] > 0:
+        raise ValueError(
+            "sample_weight is zero for all rows of all nodes: nothing is left to learn from"
+        )
+    shift = total[2:] / total[1]
+    gaps = np.zeros(d)
+    for i in range(0, n, BLOCK):
+        gaps += weight[i : i + BLOCK] @ (data[i : i + BLOCK] - shift) ** 2
+    variance = (yield gaps) / max(float(total[1]) - 1.0, 0.5 * float(total[1]))
+    constant = variance <= (1e-14 * np.maximum(np.abs(shift), 1e-300)) ** 2
+    away = np.where(shift == 0, 1.0, np.abs(shift))
+    scale = np.where(constant, away, np.sqrt(np.maximum(variance, 0.0)))
+    return FeatureUnits(shift, scale, np.eye(d), float(round(total[0])), np.full(d, total[0]))
+
+
+def known_classes(given: ArrayLike | None, labels: NDArray[Any], session: Session) -> NDArray[Any]:
+    """Which labels exist is part of the schema, like the names of the columns."""
+    seen = np.unique(labels)
+    if given is None:
+        if not session.whole:
+            raise ValueError(
+                "classes are needed where a process sees the labels of one node only, received None: "
+                f"pass all labels that any node may have, here there are {seen[:10].tolist()}"
+            )
+        return seen
+    listed = np.asarray(given)
+    strange = np.setdiff1d(seen, listed)
+    if len(strange):
+        raise ValueError(
+            f"y has labels {strange[:5].tolist()} that are not in classes={np.unique(listed).tolist()}: add them"
+        )
+    return listed
+
+
+def _parts_of(name: str, given: Any, X: Any) -> list[Any]:
+    """One array per shard, as long as the shard."""
+    if not isinstance(given, list | tuple) or any(np.ndim(part) == 0 for part in given):
+        raise ValueError(
+            f"X is a list of {len(X)} shards: pass {name} as a list too, one array per shard"
+        )
+    parts = [column_or_1d(part, warn=True) for part in given]
+    rows, received = [len(part) for part in X], [len(part) for part in parts]
+    if rows != received:
+        raise ValueError(
+            f"rows per shard {rows} and {'targets' if name == 'y' else name} {received} do not match: "
+            f"pass one {name} per shard"
+        )
+    return parts
+
+
+def _cut(values: NDArray[Any], shards: list[FloatArray]) -> list[NDArray[Any]]:
+    return np.split(values, np.cumsum([len(shard) for shard in shards])[:-1])

@@ -1,0 +1,128 @@
+"""The table of coefficients: term, estimate, deviation, interval, ratio; as text, HTML and DataFrame, and as a forest plot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dmfvi.linalg import FloatArray
+from dmfvi.validation import check_level
+
+
+class Row(NamedTuple):
+    """One term; ratios are exp(estimate) and the like, None where they mean nothing."""
+
+    term: str
+    estimate: float
+    sd: float
+    lower: float
+    upper: float
+    ratio: float | None
+    ratio_lower: float | None
+    ratio_upper: float | None
+
+
+class CoefficientTable(NamedTuple):
+    """Rows with their title, facts of the fit, and what the ratio is called ("" for none)."""
+
+    title: str
+    facts: list[tuple[str, str]]
+    level: float
+    ratio: str
+    rows: list[Row]
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that are shown."""
+        shown = ["term", "estimate", "sd", "lower", "upper"]
+        return [*shown, "ratio", "ratio_lower", "ratio_upper"] if self.ratio else shown
+
+    def cells(self) -> list[list[str]]:
+        """Numbers as text, the head first."""
+        names = {"ratio": self.ratio, "ratio_lower": "lower", "ratio_upper": "upper"}
+        made = [[names.get(name, name) for name in self.columns]]
+        for row in self.rows:
+            values = [getattr(row, name) for name in self.columns[1:]]
+            made.append([row.term, *("" if v is None else f"{v:.4g}" for v in values)])
+        return made
+
+    def text(self) -> str:
+        """For a terminal."""
+        cells = self.cells()
+        widths = [max(len(row[j]) for row in cells) for j in range(len(cells[0]))]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if j == 0 else cell.rjust(width)
+                for j, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in cells
+        ]
+        facts = ", ".join(f"{name} {value}" for name, value in self.facts)
+        rule = "-" * max(len(line) for line in lines)
+        note = f"lower and upper: central {100 * self.level:g} % intervals of the posterior"
+        return "\n".join([self.title, facts, rule, lines[0], rule, *lines[1:], rule, note])
+
+    def html(self) -> str:
+        """For a notebook."""
+        head, *body = self.cells()
+        facts = ", ".join(f"{name} {value}" for name, value in self.facts)
+        lines = [
+            f"<table><caption>{escape(self.title)}: {escape(facts)}; "
+            f"{100 * self.level:g} % intervals</caption>",
+            "<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>",
+        ]
+        lines += [
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body
+        ]
+        return "\n".join([*lines, "</table>"])
+
+    def frame(self) -> Any:
+        """As a pandas DataFrame, the terms as its index."""
+        import pandas
+
+        made = pandas.DataFrame(self.rows, columns=list(Row._fields)).set_index("term")
+        return made[self.columns[1:]]
+
+    def plot(self, ax: Any = None) -> Any:
+        """Estimates with their intervals, one line a term; ratios on a logarithmic axis where there are any."""
+        import matplotlib.pyplot as plt
+
+        axes = plt.subplots(figsize=(6, 0.4 * len(self.rows) + 1))[1] if ax is None else ax
+        ratios = bool(self.ratio)
+        shown = [row for row in self.rows if not ratios or row.ratio is not None]
+        for place, row in enumerate(reversed(shown)):
+            ends = np.array([row.lower, row.estimate, row.upper])
+            ends = np.exp(ends) if ratios else ends
+            axes.plot(ends[[0, 2]], [place, place], color="C0")
+            axes.plot(ends[1:2], [place], "o", color="C0")
+        axes.axvline(1.0 if ratios else 0.0, color="grey", linewidth=0.8)
+        axes.set_yticks(range(len(shown)), [row.term for row in reversed(shown)])
+        axes.set_xlabel(f"{self.ratio or 'estimate'} ({100 * self.level:g} % interval)")
+        if ratios:
+            axes.set_xscale("log")
+        return axes
+
+
+def rows_of(
+    terms: list[str],
+    mean: FloatArray,
+    deviation: FloatArray,
+    half_width: Callable[[float], float],
+    level: float,
+    with_ratio: list[bool],
+) -> list[Row]:
+    """One row per term with central intervals mean -+ half_width(level) deviation."""
+    check_level(level)
+    reach = half_width(level) * deviation
+    made = []
+    for j, term in enumerate(terms):
+        low, high = float(mean[j] - reach[j]), float(mean[j] + reach[j])
+        ratios: list[float | None] = [None] * 3
+        if with_ratio[j]:
+            with np.errstate(over="ignore"):
+                ratios = [float(np.exp(value)) for value in (mean[j], low, high)]
+        made.append(Row(term, float(mean[j]), float(deviation[j]), low, high, *ratios))
+    return made

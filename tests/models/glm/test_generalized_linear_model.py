@@ -1,0 +1,265 @@
+"""Generalized linear models: hard data, units, weights, and the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dmfvi import (
+    BayesianLinearRegression,
+    BayesianLogisticRegression,
+    BayesianPoissonRegression,
+    GeneralizedLinearModel,
+    Network,
+)
+from dmfvi.models.glm.likelihoods import contrasts
+from dmfvi.models.glm.targets import LINKS
+
+FAMILIES = list(LINKS)
+each = pytest.mark.parametrize("family", FAMILIES)
+
+
+def rows(family: str, n: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Rows, targets and what a row has besides."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 3))
+    eta = x @ [0.8, -0.5, 0.3] + 0.2
+    chance = 1 / (1 + np.exp(-eta))
+    classes = np.digitize(eta + rng.logistic(size=n), [-1.0, 1.0])
+    y = {
+        "gaussian": eta + 0.5 * rng.normal(size=n),
+        "student-t": eta + 0.5 * rng.standard_t(3, size=n),
+        "bernoulli": (rng.random(n) < chance).astype(int),
+        "binomial": rng.binomial(4, chance),
+        "multinomial": classes,
+        "ordinal": classes,
+        "poisson": rng.poisson(np.exp(eta)),
+        "negative-binomial": rng.poisson(np.exp(eta) * rng.gamma(2.0, 0.5, n)),
+        "gamma": np.exp(eta) * rng.gamma(2.0, 0.5, n),
+    }[family]
+    return x, y, {"trials": np.full(n, 4.0)} if family == "binomial" else {}
+
+
+def answer(model: Any, x: np.ndarray) -> np.ndarray:
+    return np.asarray(getattr(model, "predict_proba", model.predict)(x))
+
+
+@each
+@pytest.mark.parametrize("network", [Network.ring(4), Network.star(4)], ids=lambda n: n.name)
+def test_nodes_with_one_class_or_one_row_have_the_pooled_posterior(
+    family: str, network: Network
+) -> None:
+    x, y, more = rows(family)
+    order = np.argsort(y, kind="stable")
+    parts = np.split(order, [1, 30, 90])
+    pooled = GeneralizedLinearModel(family=family).fit(x, y, **more)
+    model = GeneralizedLinearModel(family=family, network=network).fit(
+        [x[i] for i in parts],
+        [y[i] for i in parts],
+        **{name: [value[i] for i in parts] for name, value in more.items()},
+    )
+    assert model.converged_
+    assert max(q.distance(pooled.posterior_) for q in model.node_posteriors_) < 1e-9
+    assert len({q.agreed.pack().tobytes() for q in model.node_posteriors_}) == 1
+    assert model.lower_bound_ == pytest.approx(pooled.lower_bound_, rel=1e-9)
+
+
+@each
+@pytest.mark.parametrize(("factor", "offset"), [(1e-8, 1e8), (1e8, -1e8), (1e8, 0.0)])
+def test_units_and_origins_of_columns_do_not_matter(
+    family: str, factor: float, offset: float
+) -> None:
+    x, y, more = rows(family)
+    moved = factor * (x + offset)
+    rounded = moved / factor - offset  # what is left of the input
+    plain = GeneralizedLinearModel(family=family).fit(rounded, y, **more)
+    model = GeneralizedLinearModel(family=family).fit(moved, y, **more)
+    deviation = np.sqrt(np.diagonal(plain.coef_covariance_, axis1=-2, axis2=-1))[..., :3]
+    assert np.abs((factor * model.coef_ - plain.coef_) / deviation).max() < 1e-6
+    covariance = factor**2 * model.coef_covariance_[..., :3, :3]
+    np.testing.assert_allclose(
+        covariance, plain.coef_covariance_[..., :3, :3], rtol=1e-6, atol=1e-9
+    )
+    np.testing.assert_allclose(answer(model, moved), answer(plain, rounded), rtol=1e-6, atol=1e-8)
+    assert model.lower_bound_ == pytest.approx(plain.lower_bound_, abs=1e-5)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6, 1e8])
+def test_linear_regression_does_not_depend_on_the_origin(offset: float) -> None:
+    x, y, _ = rows("gaussian")
+    moved = x + offset
+    plain = BayesianLinearRegression().fit(moved - offset, y)
+    model = BayesianLinearRegression().fit(moved, y)
+    deviation = np.sqrt(np.diag(plain.coef_covariance_))[:3]
+    assert np.abs((model.coef_ - plain.coef_) / deviation).max() < 1e-9
+    shown = moved @ model.coef_ + model.intercept_
+    assert np.abs(shown - model.predict(moved)).max() < 1e-7 * y.std() * max(1.0, offset / 1e8)
+
+
+@each
+def test_constant_and_collinear_columns_have_a_proper_posterior(family: str) -> None:
+    x, y, more = rows(family)
+    odd = np.column_stack([x, x[:, 0], np.full(len(x), 7.0), np.zeros(len(x))])
+    model = GeneralizedLinearModel(family=family).fit(odd, y, **more)
+    assert model.converged_
+    assert np.isfinite(answer(model, odd)).all()
+    assert (np.linalg.eigvalsh(np.atleast_3d(model.coef_covariance_.T).T) > -1e-12).all()
+
+
+@pytest.mark.parametrize("family", ["poisson", "negative-binomial"])
+def test_counts_that_are_all_zero(family: str) -> None:
+    x, _, _ = rows(family)
+    model = GeneralizedLinearModel(family=family).fit(x, np.zeros(len(x)))
+    assert model.converged_
+    assert np.median(model.predict(x)) < 0.1
+    assert np.isfinite(model.predict(x)).all()
+    assert (model.predict_interval(x)[0] >= 0).all()
+    with pytest.raises(ValueError, match="flat prior"):
+        GeneralizedLinearModel(family=family, intercept_precision=0).fit(x, np.zeros(len(x)))
+
+
+def test_separable_classes_are_held_by_the_prior() -> None:
+    x, _, _ = rows("bernoulli")
+    model = BayesianLogisticRegression().fit(x, x[:, 0] > 0)
+    assert model.converged_
+    assert model.score(x, x[:, 0] > 0) > 0.98
+    assert np.isfinite(model.coef_covariance_).all()
+
+
+@pytest.mark.parametrize("family", ["gaussian", "student-t"])
+@pytest.mark.parametrize("noise_free", [lambda x: 3.0 * x[:, 0] + 1.0, lambda x: np.ones(len(x))])
+def test_targets_without_noise(family: str, noise_free: Any) -> None:
+    x, _, _ = rows("gaussian", 30)
+    model = GeneralizedLinearModel(family=family).fit(x[:, :1], noise_free(x))
+    assert model.converged_
+    np.testing.assert_allclose(model.predict(x[:, :1]), noise_free(x), atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["bernoulli", "poisson", "gamma", "ordinal"])
+def test_a_weight_of_two_is_two_rows(family: str) -> None:
+    x, y, _ = rows(family, 60)
+    weight = np.random.default_rng(1).integers(0, 3, 60)
+    weight[[np.argmax(y == label) for label in np.unique(y)]] += 1
+    weighted = GeneralizedLinearModel(family=family).fit(x, y, weight)
+    repeated = GeneralizedLinearModel(family=family).fit(
+        np.repeat(x, weight, axis=0), np.repeat(y, weight)
+    )
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-7)
+    assert weighted.lower_bound_ == pytest.approx(repeated.lower_bound_, rel=1e-8)
+
+
+def test_exposure_is_an_offset_and_its_unit_moves_the_intercept_only() -> None:
+    x, y, _ = rows("poisson")
+    time = np.random.default_rng(2).uniform(0.5, 2.0, len(y))
+    days = BayesianPoissonRegression().fit(x, y, exposure=365.0 * time)
+    years = BayesianPoissonRegression().fit(x, y, offset=np.log(time))
+    np.testing.assert_allclose(days.coef_, years.coef_, rtol=1e-8)
+    assert years.intercept_ - days.intercept_ == pytest.approx(np.log(365.0))
+    np.testing.assert_allclose(
+        days.predict(x, exposure=365.0 * time), years.predict(x, exposure=time), rtol=1e-8
+    )
+
+
+def test_trials_are_rows_of_one_trial() -> None:
+    x, y, more = rows("binomial")
+    counted = GeneralizedLinearModel(family="binomial").fit(x, y, **more)
+    single = np.repeat(x, 4, axis=0)
+    outcome = (np.tile(np.arange(4), len(y)) < np.repeat(y, 4)).astype(int)
+    one_by_one = GeneralizedLinearModel(family="bernoulli").fit(single, outcome)
+    weighted = GeneralizedLinearModel(family="binomial", prior_precision=1.0)
+    assert np.abs(counted.coef_ - one_by_one.coef_[0]).max() < 0.02  # other units of the prior
+    assert weighted.fit(x, y, **more).converged_
+
+
+def test_a_learned_precision_shrinks_noise_columns() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 20))
+    y = rng.random(80) < 0.5
+    learned = BayesianLogisticRegression(prior_precision="learned").fit(x, y)
+    fixed = BayesianLogisticRegression().fit(x, y)
+    assert np.abs(learned.coef_).max() < 0.5 * np.abs(fixed.coef_).max()
+    assert learned.lower_bound_ > fixed.lower_bound_
+
+
+def test_the_old_bound_is_narrower() -> None:
+    x, y, _ = rows("bernoulli")
+    new = BayesianLogisticRegression().fit(x, y)
+    old = BayesianLogisticRegression(approximation="polya-gamma").fit(x, y)
+    ratio = np.diagonal(old.coef_covariance_[0]) / np.diagonal(new.coef_covariance_[0])
+    assert (ratio < 0.95).all()
+    assert old.lower_bound_ < new.lower_bound_
+    with pytest.raises(ValueError, match="takes no offset"):
+        BayesianLogisticRegression(approximation="polya-gamma").fit(x, y, np.full(len(y), 2.0))
+
+
+def test_softmax_does_not_depend_on_the_order_of_classes() -> None:
+    x, y, _ = rows("multinomial")
+    one = BayesianLogisticRegression().fit(x, y)
+    other = BayesianLogisticRegression().fit(x, np.array([2, 0, 1])[y])
+    np.testing.assert_allclose(one.coef_[[1, 2, 0]], other.coef_, atol=1e-5)
+    np.testing.assert_allclose(one.coef_.sum(0), 0.0, atol=1e-12)
+    turn = contrasts(4)
+    np.testing.assert_allclose(turn.T @ turn, np.eye(3), atol=1e-15)
+
+
+@each
+def test_the_table_has_every_term(family: str) -> None:
+    x, y, more = rows(family)
+    model = GeneralizedLinearModel(family=family, network=Network.ring(3)).fit(x, y, **more)
+    text = model.summary()
+    assert "sites 3" in text
+    assert f"n {len(y)}" in text
+    table = model.coefficient_table()
+    assert "x2" in text
+    for row in table.rows:
+        assert row.lower < row.estimate < row.upper
+        if row.ratio is not None:
+            assert row.ratio == pytest.approx(np.exp(row.estimate))
+    assert table.html().count("<tr>") == len(table.rows) + 1
+    wide = model.coefficient_table(0.99).rows[0]
+    assert wide.upper > table.rows[0].upper
+
+
+def test_the_table_as_a_frame_and_as_a_plot() -> None:
+    pandas = pytest.importorskip("pandas")
+    import matplotlib
+
+    matplotlib.use("Agg")
+    x, y, _ = rows("bernoulli")
+    frame = pandas.DataFrame(x, columns=["age", "ISS", "GCS"])
+    model = BayesianLogisticRegression().fit(frame, y)
+    shown = model.summary_frame()
+    assert list(shown.index) == ["age", "ISS", "GCS", "Intercept"]
+    assert shown.loc["age", "ratio"] == pytest.approx(np.exp(model.coef_[0, 0]))
+    axes = model.plot_forest()
+    assert [label.get_text() for label in axes.get_yticklabels()][::-1] == list(shown.index)
+
+
+@pytest.mark.parametrize(
+    ("family", "y", "more", "words"),
+    [
+        ("poisson", [-1.0, 2.0], {}, "are counts"),
+        ("negative-binomial", [0.5, 2.0], {}, "whole numbers"),
+        ("gamma", [0.0, 2.0], {}, "are positive"),
+        ("binomial", [1.0, 2.0], {}, "needs trials"),
+        ("binomial", [1.0, 5.0], {"trials": [2.0, 2.0]}, "row 1 has 5 of 2 trials"),
+        ("bernoulli", [0, 1], {"exposure": [1.0, 1.0]}, "takes no exposure"),
+        ("poisson", [0, 1], {"exposure": [1.0, 0.0]}, "exposure must be positive"),
+        ("poisson", [0, 1], {"offset": [1.0]}, "one finite number for each of 2 rows"),
+        ("ordinal", [0, 1], {}, "use family bernoulli"),
+    ],
+)
+def test_targets_that_cannot_be_are_refused(
+    family: str, y: list[float], more: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        GeneralizedLinearModel(family=family).fit(np.eye(2), y, **more)
+
+
+def test_three_labels_need_another_family() -> None:
+    with pytest.raises(ValueError, match="multinomial or ordinal"):
+        GeneralizedLinearModel(family="bernoulli").fit(np.eye(3), [0, 1, 2])
+    with pytest.raises(ValueError, match="link of a poisson model must be one of"):
+        GeneralizedLinearModel(family="poisson", link="logit").fit(np.eye(3), [0, 1, 2])
