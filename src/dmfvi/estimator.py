@@ -318,15 +318,27 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         usable = model.memoryless and not in_batches
         self._context = Context(session, model, shards) if usable else None
         fixed = {"tol": self.tol, "max_iter": int(self.max_iter), "verbose": self.verbose}
-        made = session.fit(
-            model,
-            shards,
-            **({"random_state": self.random_state} | fixed | settings),
-            observer=observer,
-        )
+        try:
+            made = session.fit(
+                model,
+                shards,
+                **({"random_state": self.random_state} | fixed | settings),
+                observer=observer,
+            )
+        except BaseException:
+            if settings.get("carried") is None:  # or it would be mixed from two fits
+                self._forget_fit()
+            raise
         self._keep(made, log_volume)
         warn_unless_converged(made.run, self.tol, stacklevel=3)
         return self
+
+    def _forget_fit(self) -> None:
+        """Not fitted any more: what a fit that has failed leaves behind belongs to no posterior."""
+        for name in [n for n in vars(self) if n.endswith("_") and not n.startswith("_")]:
+            delattr(self, name)
+        for name in ("_node_beliefs", "_belief", "_model", "_context"):
+            self.__dict__.pop(name, None)
 
     def _keep(self, inference: Inference, log_volume: float = 0.0) -> None:
         """Fitted attributes of one run."""

@@ -131,7 +131,8 @@ class UncertaintyMixin:
         if context is None:
             raise ValueError(
                 f"the uncertainty of this {type(self).__name__} is not known here: it was loaded from a file, fitted in "
-                "batches, or its statistics do not follow from its belief alone; fit it to all data in this process"
+                "batches, or its statistics do not follow from its belief alone (the table of a regression, summary(), has right "
+                "deviations already); fit it to all data in this process"
             )
 
         def values(belief: Any) -> FloatArray:

@@ -7,7 +7,7 @@ import inspect
 import io
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -163,12 +163,14 @@ def predict(
     _say_if_not_converged(fitted, model)
     reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
     told = details(model)
-    beside = [told[name] for name in ("target", "sequence") if name in told]
+    roles = ("target", "sequence", "offset", "exposure", "weight", "trials")
+    beside = [told[name] for name in roles if name in told]
     given = _input(data, fitted, reading, beside)
     lengths = _lengths(fitted, given, told.get("sequence"))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        names, made = predictions(fitted, given.data, level, lengths)
+        known = _known_parts(fitted, given, told, data)
+        names, made = predictions(fitted, given.data, level, lengths, known)
     ids = (
         [] if given.sheet is None else [given.sheet.place(c, "--id") for c in reading.selection.id]
     )
@@ -185,14 +187,19 @@ def predict(
 
 
 def predictions(
-    model: Any, rows: FloatArray, level: float = 0.9, lengths: Any = None
+    model: Any,
+    rows: FloatArray,
+    level: float = 0.9,
+    lengths: Any = None,
+    known: Mapping[str, Any] | None = None,
 ) -> tuple[list[str], list[np.ndarray]]:
-    """Names and columns of what a model says of each row."""
+    """Names and columns of what a model says of each row; ``known`` are its offset and exposure."""
     import numpy as np
 
     if hasattr(model, "predict_interval"):
-        mean, std = model.predict(rows, return_std=True)
-        low, high = model.predict_interval(rows, level)
+        given = dict(known or {})
+        mean, std = model.predict(rows, return_std=True, **given)
+        low, high = model.predict_interval(rows, level, **given)
         return ["prediction", "std", "low", "high"], [mean, std, low, high]
     if hasattr(model, "predict_proba"):
         more = {} if lengths is None else {"lengths": lengths}
@@ -209,6 +216,22 @@ def predictions(
         return [f"z{i}" for i in k] + [f"std{i}" for i in k], [*latent.T, *spread.T]
     latent = np.asarray(model.transform(rows))
     return [f"z{i}" for i in range(1, latent.shape[1] + 1)], [*latent.T]
+
+
+def _known_parts(fitted: Any, given: Input, told: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """Offset and exposure of every row, from the columns that the model was fitted with."""
+    found = {}
+    for name in ("offset", "exposure"):
+        if name not in told:
+            continue
+        if given.sheet is None:
+            raise ValueError(f"{file}: the model needs the column of its {name}: give a .csv file")
+        found[name] = given.sheet.numbers([given.sheet.place(told[name], name)])[:, 0]
+    if found and not hasattr(fitted, "predict_interval"):
+        raise ValueError(
+            f"the model was fitted with {sorted(found)}, which predictions of classes do not take: predict in Python"
+        )
+    return found
 
 
 def _cell(value: Any) -> Any:
@@ -256,7 +279,7 @@ def _input(file: Path, model: Any, reading: Reading, beside: Sequence[Any] = ())
             )
         if extra:
             print(
-                f"{file}: columns {extra[:5]} are no features of the model, they are carried along",
+                f"{file}: columns {extra[:5]} are no features of the model, they are left out (--id keeps one)",
                 file=sys.stderr,
             )
         places = [sheet.columns.index(c) for c in known]

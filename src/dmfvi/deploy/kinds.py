@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.base import ClassifierMixin
+from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
 
 from dmfvi import __version__
@@ -124,7 +124,7 @@ class ModelSettings:
     @property
     def _keeps_labels(self) -> bool:
         """Whether its further columns may be words: classes, or names of sequences."""
-        return self.form == "sequences" or issubclass(KINDS[self.kind], ClassifierMixin)
+        return self.form == "sequences" or is_classifier(self.estimator())
 
     def estimator(self) -> Any:
         """The estimator with these settings."""

@@ -14,6 +14,8 @@ from dmfvi.linalg import FloatArray, pack_symmetric
 SMALL_STEP = 1e-3
 #: parameters of a posterior at most: the gradient of a quantity needs their covariance
 MOST_PARAMETERS = 3000
+#: variances below this are rounding of the differences
+NO_VARIANCE = 1e-12
 
 
 def gradient(function: Callable[[FloatArray], FloatArray], steps: FloatArray) -> FloatArray:
@@ -47,7 +49,12 @@ def family_tilts(belief: Family, values: Callable[[Any], FloatArray]) -> FloatAr
 
     found = gradient(both, steps)
     slopes, covariance = found[:, :n_values], found[:, n_values:]
-    return np.asarray(np.linalg.solve(0.5 * (covariance + covariance.T), slopes).T)
+    matrix = 0.5 * (covariance + covariance.T)
+    # statistics that cannot vary (the weight of the only component) have no part in it
+    varies = np.diagonal(matrix) > NO_VARIANCE
+    tilts = np.zeros_like(slopes.T)
+    tilts[:, varies] = np.linalg.solve(matrix[np.ix_(varies, varies)], slopes[varies]).T
+    return tilts
 
 
 def packed_mean(family: Family) -> FloatArray:
@@ -63,11 +70,13 @@ def packed_mean(family: Family) -> FloatArray:
 
 
 def _natural_scale(family: Family) -> FloatArray:
-    """The size of each packed natural parameter: that of its array, or 1 where that is zero."""
+    """The size of each packed natural parameter: that of its array, or of all where that is zero up to rounding."""
     parts = []
+    every = float(np.sqrt(np.mean(family.pack() ** 2))) or 1.0
     for array, axes in zip(family.natural, family.event_axes, strict=True):
         flat = pack_symmetric(array).ravel() if axes == MATRIX else array.ravel()
         size = np.abs(flat)
-        typical = float(np.sqrt(np.mean(flat**2))) or 1.0
+        typical = float(np.sqrt(np.mean(flat**2)))
+        typical = every if typical < 1e-10 * every else typical
         parts.append(np.where(size > 0.01 * typical, size, 0.01 * typical))
     return np.concatenate(parts)

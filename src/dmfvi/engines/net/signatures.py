@@ -15,6 +15,8 @@ from dmfvi.engines.net.keys import common_name
 
 #: certificates that were checked and are not checked again
 MOST_KNOWN = 4096
+#: certificates from a node's own to the one that the authority has issued
+LONGEST_CHAIN = 4
 
 
 class Signer(Protocol):
@@ -99,22 +101,27 @@ class CertificateSigner:
     def _checked(self, node: int, certificate: bytes) -> Any:
         """The node's certificate, issued by the authority, or by others that it has issued."""
         from cryptography import x509
-        from cryptography.exceptions import InvalidSignature
 
         chain = [x509.load_der_x509_certificate(part) for part in _split(certificate)]
-        leaf = chain[0]
+        leaf, now = chain[0], dt.datetime.now(dt.UTC)
         names = leaf.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
         if not names or names[0].value != common_name(node):
             raise ValueError("another node's certificate")
+        self._check_root(chain[-1])  # first: whoever made the chain up has not got this one
         for below, above in pairwise(chain):
             basic = above.extensions.get_extension_for_class(x509.BasicConstraints).value
-            if not basic.ca:
-                raise ValueError("issued by no authority")
+            if not basic.ca or not above.not_valid_before_utc <= now <= above.not_valid_after_utc:
+                raise ValueError("issued by no authority that is valid now")
             below.verify_directly_issued_by(above)
+        return leaf
+
+    def _check_root(self, highest: Any) -> None:
+        from cryptography.exceptions import InvalidSignature
+
         for authority in self.authorities:
             try:
-                chain[-1].verify_directly_issued_by(authority)
-                return leaf
+                highest.verify_directly_issued_by(authority)
+                return
             except (InvalidSignature, ValueError, TypeError):
                 continue
         raise ValueError("another authority's certificate")
@@ -140,6 +147,6 @@ def _split(certificates: bytes) -> list[bytes]:
         size = 4 + int.from_bytes(certificates[at + 2 : at + 4], "big")
         parts.append(certificates[at : at + size])
         at += size
-    if not parts:
-        raise ValueError("no certificate")
+    if not 1 <= len(parts) <= LONGEST_CHAIN:
+        raise ValueError(f"a chain of {len(parts)} certificates")
     return parts

@@ -124,6 +124,11 @@ class GlmEstimator(Regression):
         """
         self._check_settings()
         session = self._open()
+        if not session.exact:
+            raise ValueError(
+                f"a {type(self).__name__} needs sums that agree exactly, by which nodes damp their steps alike; consensus "
+                f"{session.rule.name!r} does not reach that on {session.network.name}: use consensus='exact-sum'"
+            )
         pairs = self._pairs(X, y, session)
         shards = [x for x, _ in pairs]
         given = {
@@ -173,6 +178,13 @@ class GlmEstimator(Regression):
         if family in LABELLED:
             labels = np.concatenate(given)
             check_classification_targets(labels)
+            if family == "ordinal" and self.classes is None and labels.dtype.kind not in "biuf":
+                raise ValueError(
+                    f"the order of {sorted(set(labels.tolist()))[:5]} is not known: name it, as in "
+                    "classes=['low', 'medium', 'high']"
+                )
+            if self.classes is not None and len(set(self.classes)) < len(list(self.classes)):
+                raise ValueError(f"classes must differ, received {list(self.classes)}")
             known = known_classes(self.classes, labels, session)
             self.classes_ = known if family == "ordinal" else np.unique(known)
             self._check_classes()
@@ -408,8 +420,19 @@ class GlmEstimator(Regression):
         if offset is not None:
             known = known + self._row_values("offset", offset, X, [rows])[0]
         if exposure is not None:
-            known = known + np.log(self._row_values("exposure", exposure, X, [rows])[0])
+            if self._link != "log":
+                raise ValueError(f"exposure goes with a log link, this model has {self._link!r}")
+            times = self._row_values("exposure", exposure, X, [rows])[0]
+            if not (times > 0).all():
+                raise ValueError(f"exposure must be positive, received {times.min():g}")
+            known = known + np.log(times)
         return known
+
+    def _refuse_offset(self, offset: Any, exposure: Any) -> None:
+        if offset is not None or exposure is not None:
+            raise ValueError(
+                f"predictions of a {self.family} model take no offset: add it to decision_function's values"
+            )
 
     @property
     def _belief_normal(self) -> MultivariateNormal:
@@ -423,6 +446,9 @@ class GlmEstimator(Regression):
         With ``return_std`` also the posterior standard deviation of the expected target.
         """
         if self.family in LABELLED:
+            self._refuse_offset(offset, exposure)
+            if return_std:
+                raise ValueError(f"a {self.family} model predicts classes: use predict_proba")
             chance = self.predict_proba(X)
             return np.asarray(self.classes_[chance.argmax(1)])
         mean, variance = self._predictor(X, offset, exposure)
@@ -436,6 +462,7 @@ class GlmEstimator(Regression):
         square = expected_square(self._link, mean, variance)
         return expected, np.sqrt(np.maximum(square - expected**2, 0.0))
 
+    @available_if(_counted)  # type: ignore[untyped-decorator]
     def predict_interval(
         self,
         X: Any,
@@ -449,7 +476,6 @@ class GlmEstimator(Regression):
         """Ends of central intervals of the expected target (of="mean") or of a new target (from draws)."""
         check_level(level)
         check_choice("of", of, ["mean", "target"])
-        _counted(self)
         if of == "target":
             rng = generator_of(random_state)
             draws = np.stack(
@@ -575,7 +601,10 @@ class GlmEstimator(Regression):
         if is_shard_list(X):
             y = np.concatenate([np.asarray(part) for part in y])
         if self.family in LABELLED:
+            self._refuse_offset(offset, exposure)
             return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+        if self.family == "binomial" and trials is None:
+            raise ValueError("the score of a binomial model needs trials, one number for each row")
         if trials is not None:
             y = y / self._row_values("trials", trials, X, rows)[0]
         expected = self.predict(X, offset=offset, exposure=exposure)

@@ -1,0 +1,54 @@
+"""A fit that is interrupted leaves no estimator that is mixed from two fits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from dmfvi import BayesianGaussianMixture, BayesianPCA, GeneralizedLinearModel
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(40, 3))
+
+
+def interrupt(record, inference) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("model", [BayesianPCA(2), BayesianGaussianMixture(2)])
+def test_an_interrupted_refit_is_not_fitted(model) -> None:
+    model.fit(ROWS)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(50.0 + 9.0 * ROWS, observer=interrupt)
+    with pytest.raises(NotFittedError):
+        model.score_samples(ROWS)
+    assert model.fit(ROWS).converged_
+
+
+def test_one_component_has_an_uncertainty() -> None:
+    found = BayesianGaussianMixture(1, random_state=0).fit(ROWS).uncertainty("means")
+    exact = ROWS.std(0) / np.sqrt(len(ROWS))
+    np.testing.assert_allclose(found.std.ravel(), exact, rtol=0.1)
+
+
+def test_predictions_check_what_the_fit_checks() -> None:
+    y = RNG.poisson(np.exp(0.3 * ROWS[:, 0]))
+    counts = GeneralizedLinearModel(family="poisson").fit(ROWS, y)
+    with pytest.raises(ValueError, match="exposure must be positive, received -1"):
+        counts.predict(ROWS[:2], exposure=[-1.0, 1.0])
+    plain = GeneralizedLinearModel(family="gaussian").fit(ROWS, ROWS[:, 0])
+    with pytest.raises(ValueError, match="exposure goes with a log link"):
+        plain.predict(ROWS[:2], exposure=[1.0, 1.0])
+    labels = np.where(ROWS[:, 0] + RNG.normal(size=40) > 0, "yes", "no")
+    logistic = GeneralizedLinearModel(family="bernoulli").fit(ROWS, labels)
+    assert not hasattr(logistic, "predict_interval")
+    with pytest.raises(ValueError, match="take no offset"):
+        logistic.predict(ROWS, offset=np.ones(40))
+    with pytest.raises(ValueError, match="predicts classes"):
+        logistic.predict(ROWS, return_std=True)
+    levels = np.array(["low", "medium", "high"])[RNG.integers(0, 3, 40)]
+    with pytest.raises(ValueError, match=r"the order of .* is not known"):
+        GeneralizedLinearModel(family="ordinal").fit(ROWS, levels)
+    with pytest.raises(ValueError, match="classes must differ"):
+        GeneralizedLinearModel(family="ordinal", classes=[0, 1, 1]).fit(ROWS, y.clip(0, 1))
