@@ -111,8 +111,9 @@ class ModelSettings:
         text = json.dumps(self.shared(data), sort_keys=True)
         return hashlib.sha256(text.encode()).digest()[:16]
 
-    def read(self, path: Path, reading: Reading = Reading()) -> Data:  # noqa: B008  frozen
+    def read(self, path: Path, reading: Reading | None = None) -> Data:
         """Data of this kind from a file."""
+        reading = reading or Reading()
         kept = tuple(self.columns.values()) if self._keeps_labels else ()
         selected = reading
         if reading.selection.columns:  # what is named beside the features takes part, too
