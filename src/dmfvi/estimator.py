@@ -143,6 +143,7 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         if node >= len(self.node_posteriors_):
             raise ValueError(f"node must be below {len(self.node_posteriors_)}, received {node}")
         seen = copy.copy(self)
+        seen._context = getattr(self, "_context", None)
         seen._show(node)
         return seen
 

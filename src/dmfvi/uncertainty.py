@@ -139,6 +139,10 @@ class UncertaintyMixin:
             return np.asarray(read(self._seen_with(belief)), dtype=np.float64).ravel()
 
         model, belief = context.model.for_response(), self._belief
+        if not np.isfinite(values(belief)).all():
+            raise ValueError(
+                f"the quantity must be finite at the fitted posterior, received {values(belief)[:5]}"
+            )
         quantities = Quantities(model.tilts(belief, values), values)
         found = linear_response(
             context.session,

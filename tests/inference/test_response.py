@@ -163,6 +163,12 @@ def test_what_cannot_be_known_is_refused(tmp_path: Path) -> None:
         model.uncertainty("location", method="bootstrap")
     with pytest.raises(ValueError, match="level must lie between 0 and 1"):
         model.uncertainty("location", level=90)
+    with pytest.raises(ValueError, match="the quantity must be finite"):
+        model.uncertainty(lambda fitted: np.array([np.nan]))
+    nodes = fitted("pca location", network=Network.ring(3))
+    np.testing.assert_array_equal(
+        nodes.at_node(2).uncertainty("location").std, nodes.uncertainty("location").std
+    )
     dmfvi.save(model, tmp_path / "model.npz")
     for gone in (dmfvi.load(tmp_path / "model.npz"), pickle.loads(pickle.dumps(model))):
         with pytest.raises(ValueError, match="fit it to all data in this process"):

@@ -43,7 +43,10 @@ class Regression(NetworkEstimator):
             session.refuse_parts(len(X), "rows and targets as one array each")
             target = np.concatenate(_parts_of("y", y, X))
         else:
-            _, target = validate_data(self, X, y, dtype=np.float64, y_numeric=False)
+            # missing cells are refused below, by their place
+            _, target = validate_data(
+                self, X, y, dtype=np.float64, y_numeric=False, ensure_all_finite="allow-nan"
+            )
         shards = self._row_shards(X, session)
         return list(zip(shards, _cut(column_or_1d(target), shards), strict=True))
 
