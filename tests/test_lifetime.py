@@ -63,3 +63,33 @@ def test_children_end_with_their_parent(program: str, how: signal.Signals, tmp_p
         parent.wait()
         if not ended(child):
             os.kill(child, signal.SIGKILL)
+
+
+TERMINATED = """
+import sys, time
+from dmfvi.lifetime import exit_on_termination
+exit_on_termination()
+print("ready", flush=True)
+try:
+    time.sleep(600)
+finally:
+    print("leaving", flush=True)
+    time.sleep(0.5)
+    print("left", flush=True)
+"""
+
+
+def test_a_second_sigterm_does_not_cut_short_what_the_first_cleans_up() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", TERMINATED], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        assert process.stdout.readline() == "leaving\n"
+        process.terminate()
+        assert process.stdout.read() == "left\n"
+        assert process.wait(60) == 143
+    finally:
+        process.kill()

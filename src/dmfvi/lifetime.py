@@ -21,3 +21,16 @@ def end_with_parent(parent: int | None = None) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if parent is not None and os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def exit_on_termination() -> None:
+    """Let SIGTERM end this process by ``SystemExit(143)``, once: a second one would cut short what the first cleans up.
+
+    Linux repeats the signal of :func:`end_with_parent` for every thread of the parent that ends.
+    """
+
+    def leave(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(143)
+
+    signal.signal(signal.SIGTERM, leave)

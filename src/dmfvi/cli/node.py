@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi.cli.exit_codes import ExitCode
+from dmfvi.lifetime import exit_on_termination
 from dmfvi.storage.files import write_text
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def node(
         level=log_level.value.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     settings = read_config(config, insecure)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    exit_on_termination()
 
     unwritten: list[OSError] = []
 
@@ -177,7 +177,7 @@ def launch(
     require()
     settings = {file: read_config(file, insecure) for file in files}
     check_together(settings)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    exit_on_termination()
     flags = ["--insecure"] if insecure else []
     for each in settings.values():
         (each.out / STATUS_FILE).unlink(missing_ok=True)

@@ -1,0 +1,276 @@
+"""Predictions of generalized linear models, averaged over the posterior."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, ndtr, softmax
+from scipy.stats import norm
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils.metaestimators import available_if
+
+from dmfvi.estimator import generator_of
+from dmfvi.families import MultivariateNormal
+from dmfvi.linalg import FloatArray
+from dmfvi.models.glm.likelihoods import Likelihood, contrasts
+from dmfvi.models.glm.quadrature import cubature
+from dmfvi.models.glm.targets import LABELLED, TargetUnits, average, expected_response, response
+from dmfvi.models.regression.base import Regression
+from dmfvi.validation import check_choice, check_level, is_shard_list
+
+#: draws of a predictive interval
+DRAWS = 4000
+
+
+def _labelled(estimator: Any) -> bool:
+    """Whether its targets are labels, for methods that only classifiers have."""
+    if estimator.family not in LABELLED:
+        raise AttributeError(f"a {estimator.family} model has no classes")
+    return True
+
+
+def _counted(estimator: Any) -> bool:
+    if estimator.family in LABELLED:
+        raise AttributeError(f"a {estimator.family} model predicts classes: use predict_proba")
+    return True
+
+
+class GlmPredictions(Regression):
+    """What a fitted generalized linear model says of rows."""
+
+    family: str
+    classes_: NDArray[Any]
+    _target: TargetUnits
+
+    @property
+    @abstractmethod
+    def _link(self) -> str:
+        """The link function."""
+
+    @property
+    @abstractmethod
+    def _likelihood(self) -> Likelihood:
+        """The likelihood of a row."""
+
+    def _predictor(
+        self, X: Any, offset: Any = None, exposure: Any = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of each row's linear predictor in the data's units (one output)."""
+        rows = self._checked_rows(X)
+        design = self._design(rows)
+        p = self._belief_normal.parameters()
+        size = design.shape[1]
+        shift, scale, _ = self._target
+        mean = shift + scale * (design @ p["mean"][:size])
+        spread = np.einsum(
+            "ni,ij,nj->n", design, p["covariance"][:size, :size], design, optimize=True
+        )
+        given = self._known_offset(X, rows, offset, exposure)
+        return mean + given, scale**2 * np.maximum(spread, 0.0)
+
+    def _known_offset(self, X: Any, rows: FloatArray, offset: Any, exposure: Any) -> FloatArray:
+        known = np.zeros(len(rows))
+        if offset is not None:
+            known = known + self._row_values("offset", offset, X, [rows])[0]
+        if exposure is not None:
+            if self._link != "log":
+                raise ValueError(f"exposure goes with a log link, this model has {self._link!r}")
+            times = self._row_values("exposure", exposure, X, [rows])[0]
+            if not (times > 0).all():
+                raise ValueError(f"exposure must be positive, received {times.min():g}")
+            known = known + np.log(times)
+        return known
+
+    def _refuse_offset(self, offset: Any, exposure: Any) -> None:
+        if offset is not None or exposure is not None:
+            raise ValueError(
+                f"predictions of a {self.family} model take no offset: add it to decision_function's values"
+            )
+
+    @property
+    def _belief_normal(self) -> MultivariateNormal:
+        return self._model.posterior(self._belief)
+
+    def predict(
+        self, X: Any, return_std: bool = False, *, offset: Any = None, exposure: Any = None
+    ) -> Any:
+        """Expected targets, averaged over the posterior; the most probable class where targets are labels.
+
+        With ``return_std`` also the posterior standard deviation of the expected target.
+        """
+        if self.family in LABELLED:
+            self._refuse_offset(offset, exposure)
+            if return_std:
+                raise ValueError(f"a {self.family} model predicts classes: use predict_proba")
+            chance = self.predict_proba(X)
+            return np.asarray(self.classes_[chance.argmax(1)])
+        mean, variance = self._predictor(X, offset, exposure)
+        expected = expected_response(self._link, mean, variance)
+        if not return_std:
+            return expected
+        if self._link == "identity":
+            return expected, np.sqrt(variance)
+        if self._link == "log":
+            return expected, expected * np.sqrt(np.expm1(variance))
+        square = expected_square(self._link, mean, variance)
+        return expected, np.sqrt(np.maximum(square - expected**2, 0.0))
+
+    @available_if(_counted)  # type: ignore[untyped-decorator]
+    def predict_interval(
+        self,
+        X: Any,
+        level: float = 0.9,
+        of: Literal["mean", "target"] = "mean",
+        *,
+        offset: Any = None,
+        exposure: Any = None,
+        random_state: Any = 0,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Ends of central intervals of the expected target (of="mean") or of a new target (from draws)."""
+        check_level(level)
+        check_choice("of", of, ["mean", "target"])
+        if of == "target":
+            rng = generator_of(random_state)
+            draws = np.stack(
+                [self.sample(X, rng, offset=offset, exposure=exposure) for _ in range(DRAWS)]
+            )
+            low, high = np.quantile(draws, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
+            return low, high
+        mean, variance = self._predictor(X, offset, exposure)
+        width = _normal_quantile(level) * np.sqrt(variance)
+        return response(self._link, mean - width), response(self._link, mean + width)
+
+    def sample(
+        self, X: Any, random_state: Any = None, *, offset: Any = None, exposure: Any = None
+    ) -> NDArray[Any]:
+        """New targets for rows X from the posterior predictive distribution (binomial: of one trial)."""
+        rng = (
+            random_state
+            if isinstance(random_state, np.random.Generator)
+            else generator_of(random_state)
+        )
+        if self.family in LABELLED:
+            chance = self.predict_proba(X)
+            draws = rng.random((len(chance), 1))
+            return np.asarray(self.classes_[(draws > chance.cumsum(1)[:, :-1]).sum(1)])
+        rows = self._checked_rows(X)
+        design, (shift, scale, _) = self._design(rows), self._target
+        theta = self._belief_normal.sample(rng)
+        eta = shift + scale * (design @ theta[: design.shape[1]])
+        eta = eta + self._known_offset(X, rows, offset, exposure)
+        mean = response(self._link, eta)
+        family = self._family
+        if family == "binomial":
+            return (rng.random(len(mean)) < mean).astype(np.float64)
+        if family == "poisson":
+            return rng.poisson(np.minimum(mean, 1e18)).astype(np.float64)
+        dispersion = float(np.exp(theta[-1]))
+        if family == "gaussian":
+            return mean + scale * np.sqrt(dispersion) * rng.standard_normal(len(mean))
+        if family == "student-t":
+            noise = rng.standard_t(float(self.degrees_of_freedom), len(mean))
+            return mean + scale * np.sqrt(dispersion) * noise
+        drawn = mean * rng.gamma(1.0 / dispersion, dispersion, len(mean))
+        return drawn if family == "gamma" else rng.poisson(np.minimum(drawn, 1e18)).astype(float)
+
+    @available_if(_labelled)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any, return_std: bool = False) -> Any:
+        """Class probabilities averaged over the posterior (n, K).
+
+        With ``return_std`` also the posterior standard deviation of each class's log odds.
+        """
+        if self._family == "multinomial":
+            mean, root = self._outputs(X)
+            points, shares = cubature(mean.shape[1])
+            turn = contrasts(len(self.classes_))
+            chance = np.zeros((len(mean), len(turn)))
+            for point, share in zip(points, shares, strict=True):
+                chance += share * softmax((mean + root @ point) @ turn.T, axis=1)
+            spread = np.sqrt(np.square(turn @ root).sum(-1))
+            return (chance, spread) if return_std else chance
+        mean, variance = self._predictor(X)
+        if self._family == "ordinal":
+            made = self._ordered_chances(X)
+            return (made, np.sqrt(variance)[:, None]) if return_std else made
+        chance = expected_response(self._link, mean, variance)
+        both = np.column_stack([1.0 - chance, chance])
+        return (both, np.sqrt(variance)[:, None]) if return_std else both
+
+    @available_if(_labelled)  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> FloatArray:
+        """Posterior mean of the linear predictor (n,), or (n, K) with more than two classes that have no order."""
+        if self._family == "multinomial":
+            return self._outputs(X)[0] @ contrasts(len(self.classes_)).T
+        mean = self._predictor(X)[0]
+        # cut points are seen from x = 0, predictors inside from the agreed means
+        return mean + self._units.shift @ self.coef_[0] if self._family == "ordinal" else mean
+
+    def _outputs(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        """Means (n, L) and roots (n, L, L) of each row's linear predictors."""
+        design = self._design(self._checked_rows(X))
+        p = self._belief_normal.parameters()
+        size, n_outputs = design.shape[1], self._likelihood.n_outputs
+        blocks = p["covariance"].reshape(n_outputs, size, n_outputs, size)
+        covariance = np.einsum("na,iajb,nb->nij", design, blocks, design, optimize=True)
+        ridge = 1e-14 * np.trace(covariance, axis1=1, axis2=2) + 1e-300
+        root = np.linalg.cholesky(covariance + ridge[:, None, None] * np.eye(n_outputs))
+        return design @ p["mean"].reshape(n_outputs, size).T, root
+
+    def _ordered_chances(self, X: Any) -> FloatArray:
+        """Probabilities of ordered classes: cut points and predictor averaged together."""
+        design = self._design(self._checked_rows(X))
+        q, d = self._belief_normal, design.shape[1]
+        model = self._model
+        middle, root = model.location(q)
+        m = len(middle) - d
+        points, shares = cubature(m)
+        cdf = expit if self._link == "logit" else ndtr
+        mean = design @ middle[:d]
+        rest = np.sqrt(np.square(design @ root[:d, m:]).sum(1))
+        nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+        weights = weights / weights.sum()
+        below = np.zeros((len(mean), m))
+        for point, share in zip(points, shares, strict=True):
+            psi = middle[d:] + root[d:, :m] @ point
+            cuts = psi[0] + np.append(0.0, np.cumsum(np.exp(psi[1:])))
+            centre = mean + (design @ root[:d, :m]) @ point
+            for node, weight in zip(nodes, weights, strict=True):
+                below += share * weight * cdf(cuts - (centre + node * rest)[:, None])
+        edges = np.column_stack([np.zeros(len(mean)), below, np.ones(len(mean))])
+        return np.maximum(np.diff(edges, axis=1), 0.0)
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        offset: Any = None,
+        exposure: Any = None,
+        trials: Any = None,
+    ) -> float:
+        """Accuracy where targets are labels, R^2 of expected targets otherwise (binomial: of y / trials)."""
+        rows = [self._checked_rows(X)]
+        if is_shard_list(X):
+            y = np.concatenate([np.asarray(part) for part in y])
+        if self.family in LABELLED:
+            self._refuse_offset(offset, exposure)
+            return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+        if self.family == "binomial" and trials is None:
+            raise ValueError("the score of a binomial model needs trials, one number for each row")
+        if trials is not None:
+            y = y / self._row_values("trials", trials, X, rows)[0]
+        expected = self.predict(X, offset=offset, exposure=exposure)
+        return float(r2_score(y, expected, sample_weight=sample_weight))
+
+
+def expected_square(link: str, mean: FloatArray, variance: FloatArray) -> FloatArray:
+    """E[inverse link(eta)^2]."""
+    return average(lambda eta: response(link, eta) ** 2, mean, variance)
+
+
+def _normal_quantile(level: float) -> float:
+    return float(norm.ppf(0.5 + 0.5 * level))
