@@ -22,7 +22,6 @@ MPI_PROGRAM = """
 import time
 import numpy as np
 from mpi4py import MPI
-from dmfvi.consensus.base import LocalView
 from dmfvi.consensus import BregmanADMM
 from dmfvi.engines.mpi import MpiEngine
 from dmfvi.inference.model import Average
@@ -32,8 +31,8 @@ from dmfvi.node import Job, Message
 comm = MPI.COMM_WORLD
 network = Network.ring(comm.Get_size())
 engine = MpiEngine()
-view = LocalView.of(network, comm.Get_rank())
 rule = BregmanADMM()
+view = rule.local_view(network, comm.Get_rank())
 job = Job(Average(), rule)
 exchange = engine._exchange(job, view)
 payload = np.random.default_rng(comm.Get_rank()).standard_normal(%(size)d)

@@ -1,34 +1,30 @@
 """The node loop: local step -> consensus step -> messages. The same on every engine.
 
 Pure steps: ``start_node`` and ``step_node`` take state and inbox and give back state, message
-and report. The nodes stop by themselves: each message carries ``converged_rounds``, for how many consecutive
-rounds its sender, and every node it has (transitively) heard from, met the stopping criterion. A node that sees this
-number exceed the network's diameter names the round in which all stop, far enough ahead for all to learn of it.
+and report. The nodes stop by themselves: after the same sweep where the rule gives all of them the same estimate, else by
+``consensus/stopping.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
+from dmfvi.consensus.stopping import NO_STOP, Agreement, StopDetection
 from dmfvi.inference.model import Model
 from dmfvi.linalg import FloatArray
 from dmfvi.tags import stored_as
 
-NO_STOP = np.iinfo(np.int64).max
 #: a node has converged when its estimated error is below this part of tol: neighbours may be worse off
 SAFETY = 0.1
-#: with lost messages one sweep may look converged by chance
-CONVERGED_SWEEPS_WHEN_LATE = 3
-#: rounds per hop for which a node's last agreement still counts when the round to stop comes
-RECENT_ROUNDS = 10
 #: assumed contraction per sweep while it cannot be measured, and its cap
 DEFAULT_RATE, MAX_RATE = 0.5, 0.98
+#: absorbing the same statistics again, until the belief stands still
+SETTLING_STEPS, STANDS_STILL = 200, 1e-10
 
 
 @dataclass(frozen=True)
@@ -78,16 +74,7 @@ class Message:
         return int(self.payload.nbytes) + 32
 
 
-@stored_as("agreement")
-class Agreement(NamedTuple):
-    """What a node held when it last met the stopping criterion."""
-
-    belief: Any
-    estimate: FloatArray  # of the average target, from which the belief follows
-    round: int  # the last one in which it was met
-
-
-@stored_as("node-state")
+@stored_as("node-state", version=2)
 class NodeState(NamedTuple):
     """Everything one node knows."""
 
@@ -102,15 +89,9 @@ class NodeState(NamedTuple):
     change: float = np.inf
     rate: float = DEFAULT_RATE
     converged: bool = False
-    converged_sweeps: int = 0
-    late: bool = False  # a message has been missed at least once
-    converged_rounds: int = 0
-    neighbours_converged: Mapping[int, int] = MappingProxyType(
-        {}
-    )  # as last received; silence is not convergence
     stop_at: int = NO_STOP
     done: bool = False
-    agreed: Agreement | None = None
+    detection: StopDetection | None = None  # for rules by which nodes converge at different times
 
 
 @dataclass(frozen=True)
@@ -126,7 +107,8 @@ class NodeReport:
 def start_node(job: Job, view: LocalView, shard: Any, belief: Any) -> NodeState:
     """First local step from the shared start."""
     own = _statistics(job, shard, belief)
-    return NodeState(view, shard, job.rule.start(view, _target(job, view, own)), belief, own)
+    state = NodeState(view, shard, job.rule.start(view, _target(job, view, own)), belief, own)
+    return state if job.rule.in_step else state._replace(detection=StopDetection())
 
 
 def step_node(
@@ -138,13 +120,16 @@ def step_node(
     )
     # a node that was away takes over its neighbours' count of rounds, or it would stop long after them
     number = max(state.round + 1, rule_state.round)
-    state = state._replace(rule=rule_state, round=number, late=state.late or progress.late)
+    state = state._replace(rule=rule_state, round=number)
+    if state.detection is not None:
+        told = {j: m.converged_rounds for j, m in inbox.items()}
+        state = state._replace(detection=state.detection.heard(told, progress.late))
     limited = False
     if progress.ready:
         state, limited = _sweep(job, state, progress)
-    elif progress.disagreement > SAFETY * job.tol:
-        state = state._replace(converged=False, converged_sweeps=0)
-    state = _agree_to_stop(job, state, inbox)
+    elif state.detection is not None and progress.disagreement > SAFETY * job.tol:
+        state = state._replace(converged=False, detection=state.detection.disturbed())
+    state = _stopping(job, state, min([state.stop_at, *(m.stop_at for m in inbox.values())]))
     return state, NodeReport(progress.ready, limited, progress.disagreement, progress.late)
 
 
@@ -154,10 +139,40 @@ def message_of(job: Job, state: NodeState) -> Message:
         state.view.node,
         state.rule.round,
         job.rule.payload(state.rule),
-        state.converged_rounds,
+        0 if state.detection is None else state.detection.converged_rounds,
         state.stop_at,
         () if job.rule.collective else job.rule.recipients(state.rule),
     )
+
+
+def final_message(job: Job, state: NodeState) -> Message:
+    """A node's last message: what was agreed on, for a neighbour that missed it; converged only if the node knows it."""
+    message = message_of(job, state)
+    ended = state.done and state.converged
+    detection = state.detection
+    if detection is None:
+        return replace(message, converged_rounds=int(ended))
+    held = detection.agreed if ended else None
+    agreed = job.rule.estimate(state.rule) if held is None else held.estimate
+    return replace(
+        message,
+        payload=job.rule.final_payload(state.rule, agreed),
+        converged_rounds=0 if held is None else max(1, message.converged_rounds),
+    )
+
+
+def take_over(job: Job, state: NodeState, agreed: FloatArray) -> NodeState:
+    """The end of a node that was away while the others agreed on these statistics."""
+    for _ in range(SETTLING_STEPS):
+        update = job.model.absorb(agreed, state.own, state.belief)
+        change = job.model.change(update.belief, state.belief)
+        state = state._replace(belief=update.belief, objective=update.objective)
+        if change < STANDS_STILL:
+            break
+    if state.detection is not None:
+        held = Agreement(state.belief, agreed, state.round)
+        state = state._replace(detection=state.detection._replace(agreed=held))
+    return state._replace(converged=True)
 
 
 def ask_to_stop(state: NodeState) -> NodeState:
@@ -210,11 +225,11 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
         rate = float(np.clip(change / state.change, 0.5 * rate, MAX_RATE))
     # steps that shrink by `rate` a sweep are still this far from their limit
     error = change * rate / (1.0 - rate)
-    converged = error < SAFETY * job.tol and progress.disagreement < SAFETY * job.tol
-    converged_sweeps = state.converged_sweeps + 1 if converged and not update.limited else 0
-    enough = converged_sweeps >= (
-        CONVERGED_SWEEPS_WHEN_LATE if state.late and not job.rule.bitwise else 1
-    )
+    close = error < SAFETY * job.tol and progress.disagreement < SAFETY * job.tol
+    converged, detection = close and not update.limited, state.detection
+    if detection is not None:
+        detection = detection.swept(converged, Agreement(update.belief, estimate, state.round))
+        converged = detection.settled
     own = _statistics(job, state.shard, update.belief)
     rule_state = job.rule.retarget(state.rule, _target(job, state.view, own))
     state = state._replace(
@@ -225,46 +240,27 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
         objective=update.objective,
         change=change,
         rate=rate,
-        converged=enough,
-        converged_sweeps=converged_sweeps,
-        agreed=Agreement(update.belief, estimate, state.round) if enough else state.agreed,
+        converged=converged,
+        detection=detection,
     )
     return state, update.limited
 
 
-def _agree_to_stop(job: Job, state: NodeState, inbox: Mapping[int, Message]) -> NodeState:
-    stop_at = min([state.stop_at, *(m.stop_at for m in inbox.values())])
-    if job.fixed_sweeps is not None or job.rule.collective or job.rule.bitwise:
+def _stopping(job: Job, state: NodeState, stop_at: int) -> NodeState:
+    """Whether the round just done was the last; ``stop_at`` is the earliest round that anybody has named."""
+    detection = state.detection
+    if detection is None or job.fixed_sweeps is not None:
         # a given number of sweeps, or the same estimate everywhere: all are done after the same sweep
         enough = state.converged if job.fixed_sweeps is None else state.sweeps >= job.fixed_sweeps
         done = enough or job.gave_up(state) or state.round >= stop_at
         rule_state = job.rule.finish(state.rule) if done else state.rule
         return state._replace(stop_at=stop_at, done=done, rule=rule_state)
-    others = dict(state.neighbours_converged) | {j: m.converged_rounds for j, m in inbox.items()}
-    heard = [others.get(j, 0) for j in state.view.neighbours]
-    converged_rounds = 1 + min([state.converged_rounds, *heard]) if state.converged else 0
-    if stop_at == NO_STOP and converged_rounds > state.view.diameter:
-        stop_at = state.round + state.view.diameter
-    agreed = state.agreed
-    if state.converged and agreed is not None:
-        agreed = agreed._replace(round=state.round)
-    state = state._replace(
-        converged_rounds=converged_rounds,
-        neighbours_converged=others,
-        stop_at=stop_at,
-        done=state.round >= stop_at,
-        agreed=agreed,
-    )
-    return _recent_agreement(state) if state.done else state
-
-
-def _recent_agreement(state: NodeState) -> NodeState:
-    """The end of a node that had converged when the round to stop was named, and has not now.
-
-    Late messages and a changed step size may move it in the rounds between; all had agreed before. An agreement of long
-    ago does not count: the node was away since, or an observer asked to stop before anybody had converged.
-    """
-    recent = state.stop_at - RECENT_ROUNDS * (1 + state.view.diameter)
-    if state.converged or state.agreed is None or state.agreed.round < recent:
-        return state
-    return state._replace(belief=state.agreed.belief, converged=True)
+    view = state.view
+    detection = detection.counted(state.converged, state.round, view.neighbours)
+    stop_at = detection.stop_at(stop_at, state.round, view.diameter)
+    state = state._replace(detection=detection, stop_at=stop_at, done=state.round >= stop_at)
+    if state.done and not state.converged:
+        agreed = detection.recent(stop_at, view.diameter)
+        if agreed is not None:
+            state = state._replace(belief=agreed.belief, converged=True)
+    return state

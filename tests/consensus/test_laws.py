@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dmfvi import Links, Network
-from dmfvi.consensus import RULES, BregmanADMM, ConsensusRule, LocalView, MomentsADMM
+from dmfvi.consensus import RULES, BregmanADMM, ConsensusRule, MomentsADMM
 from dmfvi.consensus.bregman_admm import Schedule
 from dmfvi.consensus.mixing import design_mixing
 from dmfvi.engines.base import Task
@@ -174,7 +174,9 @@ def test_steps_are_pure() -> None:
     """The same state and inbox give the same result, and neither is changed."""
     network = Network.ring(3)
     job = Job(Average(), BregmanADMM())
-    nodes = [start_node(job, LocalView.of(network, i), v, None) for i, v in enumerate(targets(3))]
+    nodes = [
+        start_node(job, job.rule.local_view(network, i), v, None) for i, v in enumerate(targets(3))
+    ]
     inbox = {j: message_of(job, nodes[j]) for j in network.neighbours(0)}
     first, _ = step_node(job, nodes[0], inbox)
     second, _ = step_node(job, nodes[0], inbox)
@@ -187,7 +189,9 @@ def test_all_nodes_stop_in_the_same_round() -> None:
     network = Network.chain(9)
     vectors = targets(9)
     job = Job(Average(), BregmanADMM(), tol=1e-6)
-    nodes = [start_node(job, LocalView.of(network, i), v, None) for i, v in enumerate(vectors)]
+    nodes = [
+        start_node(job, job.rule.local_view(network, i), v, None) for i, v in enumerate(vectors)
+    ]
     for _ in range(500):
         messages = [message_of(job, node) for node in nodes]
         nodes = [

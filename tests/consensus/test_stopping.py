@@ -8,10 +8,18 @@ import numpy as np
 import pytest
 
 from dmfvi import Network
-from dmfvi.consensus import BregmanADMM, LocalView
-from dmfvi.engines.net.engine import final_message
+from dmfvi.consensus import BregmanADMM
+from dmfvi.consensus.stopping import NO_STOP
 from dmfvi.inference.model import Average, Model, Update
-from dmfvi.node import NO_STOP, Job, NodeState, ask_to_stop, message_of, start_node, step_node
+from dmfvi.node import (
+    Job,
+    NodeState,
+    ask_to_stop,
+    final_message,
+    message_of,
+    start_node,
+    step_node,
+)
 
 
 def stirred(state: NodeState) -> NodeState:
@@ -27,7 +35,9 @@ def test_a_node_stirred_after_the_stop_was_named(network: Network, rounds_per_sw
     job = Job(Average(), BregmanADMM(rounds=rounds_per_sweep), tol=1e-6)
     rng = np.random.default_rng(0)
     vectors = [rng.normal(3.0, 1.0, 4) for _ in range(network.n_nodes)]
-    nodes = [start_node(job, LocalView.of(network, i), v, None) for i, v in enumerate(vectors)]
+    nodes = [
+        start_node(job, job.rule.local_view(network, i), v, None) for i, v in enumerate(vectors)
+    ]
     stirring, rounds, upset = False, 0, 0.0
     while not all(node.done for node in nodes):
         rounds += 1
@@ -76,7 +86,9 @@ LEAVING = Job(Saddle(), BregmanADMM(), tol=1e-6)
 
 def leaving_a_saddle(ask_at: int | None = None) -> tuple[list[NodeState], list[NodeState]]:
     """The nodes at their end, and as they were when calm at the saddle."""
-    nodes = [start_node(LEAVING, LocalView.of(CHAIN, i), 1 / 9, 1 + 4e-9) for i in range(9)]
+    nodes = [
+        start_node(LEAVING, LEAVING.rule.local_view(CHAIN, i), 1 / 9, 1 + 4e-9) for i in range(9)
+    ]
     at_saddle: list[NodeState] = []
     for number in range(1, 2000):
         said = [message_of(LEAVING, node) for node in nodes]
@@ -91,7 +103,8 @@ def leaving_a_saddle(ask_at: int | None = None) -> tuple[list[NodeState], list[N
         if all(node.done for node in nodes):
             break
     assert at_saddle
-    assert at_saddle[0].agreed is not None
+    assert at_saddle[0].detection is not None
+    assert at_saddle[0].detection.agreed is not None
     return nodes, at_saddle
 
 

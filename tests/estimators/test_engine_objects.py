@@ -12,7 +12,8 @@ from sklearn.base import clone
 
 from dmfvi import PPCA, BayesianPCA, Federation, Links, Network, consensus, infer
 from dmfvi.consensus import ExactSum
-from dmfvi.consensus.base import Incoming, LocalView, LostTrack
+from dmfvi.consensus.base import Incoming, LostTrack
+from dmfvi.consensus.stopping import NO_STOP
 from dmfvi.engines import make
 from dmfvi.engines.base import Task
 from dmfvi.engines.local import LocalEngine
@@ -25,7 +26,7 @@ from dmfvi.inference.model import Average
 from dmfvi.inference.session import Session
 from dmfvi.models import LogisticRegression
 from dmfvi.models.regression.linear import RegressionShard
-from dmfvi.node import NO_STOP, Job
+from dmfvi.node import Job
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(60, 2)) @ RNG.normal(size=(2, 4)) + RNG.normal(size=(60, 4))
@@ -135,7 +136,7 @@ FAR_AHEAD = np.array([5.0, 0.0, 0.0, 0.0, 0.0])  # sum 5, nothing in it
 
 def test_a_sum_far_ahead_means_that_a_node_was_away() -> None:
     rule = ExactSum("tree")
-    state = rule.start(LocalView.of(RING, 0, spectrum=False), np.ones(3))
+    state = rule.start(rule.local_view(RING, 0), np.ones(3))
     with pytest.raises(LostTrack, match="node 0 is at sum 0, its neighbour 1 at 5"):
         rule.advance(state, {1: Incoming(9, FAR_AHEAD)})
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dmfvi import Network
-from dmfvi.consensus import BregmanADMM, LocalView
+from dmfvi.consensus import BregmanADMM
 from dmfvi.inference.acceleration import combined
 from dmfvi.inference.session import infer
 from dmfvi.models import GaussianMixture
@@ -74,7 +74,7 @@ def rounds_until(reference, model, shards, network) -> int:
 @pytest.mark.parametrize(("network", "most", "wanted"), TARGETS, ids=str)
 def test_rounds_of_a_class_sorted_mixture(network, most, wanted, deviations) -> None:
     """Ten nodes, K 3, D 2: as many sweeps as on one machine, however rounding differs between nodes."""
-    per_sweep = BregmanADMM().rounds_per_sweep(LocalView.of(network, 0))
+    per_sweep = BregmanADMM().rounds_per_sweep(BregmanADMM().local_view(network, 0))
     for seed in range(3):
         model, data, reference, sweeps = apart(deviations, seed)
         shards = [MixtureShard.of(part) for part in np.array_split(data, 10)]

@@ -12,7 +12,7 @@ import pytest
 
 import dmfvi
 from dmfvi import Federation, tags
-from dmfvi.consensus import RULES, LocalView
+from dmfvi.consensus import RULES
 from dmfvi.datasets import make_ratings
 from dmfvi.engines.base import Task
 from dmfvi.engines.local import LocalEngine
@@ -100,7 +100,7 @@ RULES_WITH_PLACE = [
 
 @pytest.mark.parametrize("rule", RULES_WITH_PLACE, ids=lambda rule: rule.name)
 def test_a_journal_holds_the_state_of_every_rule(tmp_path: Path, rule: Any) -> None:
-    view = LocalView.of(Network.ring(4), 1)
+    view = rule.local_view(Network.ring(4), 1)
     state = NodeState(view, None, rule.start(view, np.arange(5.0)), {"any": 1}, np.ones(2))
     journal = Journal(tmp_path, 1, "mine")
     journal.note(0, 3, state)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
 from dmfvi.linalg import FloatArray
-from dmfvi.network import Network
 from dmfvi.tags import stored_as
 
 #: key under which a collective engine delivers the sum of all payloads
@@ -31,9 +30,6 @@ class AllReduce(ConsensusRule):
     name = "all-reduce"
     collective = True
     sums = True
-
-    def local_view(self, network: Network, node: int) -> LocalView:
-        return LocalView.of(network, node, spectrum=False)
 
     def start(self, view: LocalView, target: FloatArray) -> ReduceState:
         return ReduceState(view, target, target)

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any, ClassVar
 
-import numpy as np
-
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.tags import stored_as
@@ -24,7 +22,7 @@ class LostTrack(RuntimeError):
     """A node has come back from too long ago: what it missed is not known to its neighbours any more."""
 
 
-@stored_as("place")
+@stored_as("place", version=2)
 @dataclass(frozen=True)
 class LocalView:
     """What a node knows of the network: its own neighbours, and facts that all agreed on."""
@@ -33,32 +31,11 @@ class LocalView:
     neighbours: tuple[int, ...]
     n_nodes: int
     diameter: int
-    eigenvalues: FloatArray  # distinct non-zero Laplacian eigenvalues, ascending
-    mean_degree: float
-    max_degree: int
-    even: bool = True  # all nodes are equally far from the node that is furthest from them
-    parent: int | None = None  # in the breadth-first tree around a centre; None for its root
-    children: tuple[int, ...] = ()
-    radius: int = 0  # height of that tree
 
     @classmethod
-    def of(cls, network: Network, node: int, spectrum: bool = True) -> LocalView:
+    def of(cls, network: Network, node: int) -> LocalView:
         """The place of ``node`` in ``network``."""
-        parents = network.tree
-        neighbours = network.neighbours(node)
-        return cls(
-            node,
-            neighbours,
-            network.n_nodes,
-            network.diameter,
-            network.distinct_eigenvalues if spectrum else np.empty(0),
-            2.0 * network.n_edges / network.n_nodes,
-            network.max_degree,
-            network.radius == network.diameter,
-            None if parents[node] == node else parents[node],
-            tuple(j for j in neighbours if parents[j] == node),
-            network.radius,
-        )
+        return cls(node, network.neighbours(node), network.n_nodes, network.diameter)
 
     @property
     def degree(self) -> int:
@@ -97,10 +74,13 @@ class ConsensusRule(ABC):
     fixed_size: ClassVar[bool] = True
     #: keeps its promise when messages are lost or late
     tolerates_loss: ClassVar[bool] = False
-    #: later messages make up for what earlier ones have left out
-    cumulative: ClassVar[bool] = False
     #: numbers at the beginning of a payload that are counts and levels, not sums: they must arrive as they are
     header: ClassVar[int] = 0
+
+    @property
+    def in_step(self) -> bool:
+        """Whether all nodes end a sweep with the same estimate, so that they converge and stop after the same sweep."""
+        return self.collective or self.bitwise
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -123,12 +103,12 @@ class ConsensusRule(ABC):
         """The rule for a model's statistics at its start; one that works on plain sums needs to know nothing of it."""
         return self
 
-    def averages_exactly(self, view: LocalView) -> bool:
+    def averages_exactly(self, view: Any) -> bool:
         """Whether one sweep's rounds leave no disagreement but rounding while every message arrives."""
         return self.collective
 
     @abstractmethod
-    def start(self, view: LocalView, target: FloatArray) -> Any:
+    def start(self, view: Any, target: FloatArray) -> Any:
         """State before the first round; ``round`` is what its next message belongs to."""
 
     @abstractmethod
@@ -141,8 +121,8 @@ class ConsensusRule(ABC):
 
     def recipients(self, state: Any) -> tuple[int, ...]:
         """The neighbours that need this node's messages."""
-        view: LocalView = state.view
-        return view.neighbours
+        neighbours: tuple[int, ...] = state.view.neighbours
+        return neighbours
 
     @abstractmethod
     def retarget(self, state: Any, target: FloatArray) -> Any:
@@ -155,6 +135,10 @@ class ConsensusRule(ABC):
     def sent(self, state: Any, payload: FloatArray) -> Any:
         """After the newest message went out coarser than it is, as ``payload``: what the neighbours go by."""
         return state
+
+    def allowed_error(self, state: Any, disagreement: float) -> float:
+        """The rounding that the next message may have on the wire; 0 where it must arrive as it is."""
+        return 0.0
 
     def final_payload(self, state: Any, agreed: FloatArray) -> FloatArray:
         """The payload of a node's last message, with what was agreed on for one that comes too late."""
@@ -172,11 +156,11 @@ class ConsensusRule(ABC):
     def estimate(self, state: Any) -> FloatArray:
         """This node's estimate of the average target."""
 
-    def facts(self, view: LocalView, size: int) -> dict[str, Any]:
+    def facts(self, view: Any, size: int) -> dict[str, Any]:
         """What a fit reports of its rule: name, nodes, numbers in a vector, rounds of a sweep without loss."""
         rounds = self.rounds_per_sweep(view)
         return {"rule": self.name, "nodes": view.n_nodes, "numbers": size, "rounds": rounds}
 
     @abstractmethod
-    def rounds_per_sweep(self, view: LocalView) -> int:
+    def rounds_per_sweep(self, view: Any) -> int:
         """Rounds between local sweeps on this network while no message is late."""

@@ -28,8 +28,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
-from dmfvi.consensus.mixing import Mixing, design_mixing, stable_damping
+from dmfvi.consensus.base import ConsensusRule, Incoming, Progress
+from dmfvi.consensus.mixing import Mixing, SpectralView, design_mixing, stable_damping
 from dmfvi.linalg import FloatArray, relative_norm
 from dmfvi.network import Network
 from dmfvi.tags import stored_as
@@ -53,6 +53,9 @@ LOWERING_NODE = 0
 MOST_LATE = 1e6
 #: rounds of a sweep at most: the sums S_i grow with every round, and the digits that they lose come back divided by l_2
 MOST_ROUNDS = 64
+#: rounding of a message as a part of the disagreement between nodes, and what a round makes of that part: errors that
+#: shrink whatever happens cannot keep the disagreement up that allows them
+ERROR_SHARE, ERROR_SHRINKING = 0.01, 0.98
 HEADER = 3  # agreement version, agreed staleness, worst staleness heard of
 
 
@@ -133,7 +136,7 @@ class Plan:
 class AdmmState(NamedTuple):
     """One node's side of the algorithm."""
 
-    view: LocalView
+    view: SpectralView
     plan: Plan
     target: FloatArray
     belief: FloatArray  # lambda_i
@@ -182,7 +185,6 @@ class BregmanADMM(ConsensusRule):
 
     name = "bregman-admm"
     tolerates_loss = True
-    cumulative = True
     header = HEADER
 
     def __init__(
@@ -225,12 +227,15 @@ class BregmanADMM(ConsensusRule):
         damping = stable_damping(n_nodes) if self.damping == "auto" else self.damping
         return design_mixing(eigenvalues, fixed, damping)
 
-    def averages_exactly(self, view: LocalView) -> bool:
+    def averages_exactly(self, view: SpectralView) -> bool:
         if self.penalty != "auto":
             return False
         return self._mixing(view.eigenvalues, view.n_nodes).damping == 0.0
 
-    def start(self, view: LocalView, target: FloatArray) -> AdmmState:
+    def local_view(self, network: Network, node: int) -> SpectralView:
+        return SpectralView.of(network, node)
+
+    def start(self, view: SpectralView, target: FloatArray) -> AdmmState:
         zero = np.zeros_like(target)
         return _accumulate(
             AdmmState(view, self._plan(view), target, target, zero, zero), self.relaxation
@@ -277,6 +282,11 @@ class BregmanADMM(ConsensusRule):
         told = payload[HEADER : HEADER + state.target.size]
         return state._replace(history={**state.history, state.round: told})
 
+    def allowed_error(self, state: AdmmState, disagreement: float) -> float:
+        # sums make up later for what earlier ones have left out
+        size = float(np.linalg.norm(state.belief))
+        return ERROR_SHARE * ERROR_SHRINKING**state.round * min(disagreement, 1.0) * size
+
     def final_payload(self, state: AdmmState, agreed: FloatArray) -> FloatArray:
         return _said(state, agreed)
 
@@ -290,10 +300,10 @@ class BregmanADMM(ConsensusRule):
     def estimate(self, state: AdmmState) -> FloatArray:
         return state.belief
 
-    def rounds_per_sweep(self, view: LocalView) -> int:
+    def rounds_per_sweep(self, view: SpectralView) -> int:
         return self._plan(view).rounds
 
-    def _plan(self, view: LocalView) -> Plan:
+    def _plan(self, view: SpectralView) -> Plan:
         fixed = None if self.rounds == "auto" else self.rounds
         edge_rounds = edge_form_rounds(view, self.penalty) if fixed is None else fixed
         schedule, rounds, exact = None, edge_rounds, False
@@ -301,9 +311,8 @@ class BregmanADMM(ConsensusRule):
             mixing = self._mixing(view.eigenvalues, view.n_nodes)
             schedule, rounds = Schedule.of(mixing), mixing.rounds
             exact = mixing.damping == 0.0
-        lowest = float(view.eigenvalues[0]) if len(view.eigenvalues) else 1.0
         c = edge_penalty(view, self.penalty)
-        return Plan(schedule, rounds, c, edge_rounds, fixed is not None, lowest, exact)
+        return Plan(schedule, rounds, c, edge_rounds, fixed is not None, view.lowest, exact)
 
 
 def _said(state: AdmmState, belief: FloatArray | None) -> FloatArray:
@@ -403,7 +412,7 @@ def _receive(state: AdmmState, inbox: Mapping[int, Incoming]) -> AdmmState:
 # -- settings from the spectrum ---------------------------------------------------------
 
 
-def edge_penalty(view: LocalView, penalty: float | str) -> float:
+def edge_penalty(view: SpectralView, penalty: float | str) -> float:
     """c = 2/sqrt(l_2 l_max) for "auto" (docs/mathematics.md)."""
     if penalty != "auto":
         return float(penalty)
@@ -411,7 +420,7 @@ def edge_penalty(view: LocalView, penalty: float | str) -> float:
     return float(2.0 / np.sqrt(values[0] * values[-1])) if len(values) else 1.0
 
 
-def edge_form_rounds(view: LocalView, penalty: float | str) -> int:
+def edge_form_rounds(view: SpectralView, penalty: float | str) -> int:
     """Rounds that damp disagreement to EDGE_DAMPING in the edge-anchored form."""
     # on irregular graphs the hubs move more slowly than the mean degree suggests
     degree = 0.5 * (view.mean_degree + view.max_degree)

@@ -14,6 +14,7 @@ messages are harmless, lost ones are sent again: no message needs to be delivere
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -39,6 +40,31 @@ ROUND_SECONDS, BYTE_SECONDS = 1e-3, 1e-8
 TYPICAL_DIGITS = 5
 
 
+@stored_as("tree-place")
+@dataclass(frozen=True)
+class TreeView(LocalView):
+    """A node's place in the network and in its breadth-first tree."""
+
+    even: bool  # all nodes are equally far from the node that is furthest from them
+    parent: int | None  # in the breadth-first tree around a centre; None for its root
+    children: tuple[int, ...]
+    radius: int  # height of that tree
+
+    @classmethod
+    def of(cls, network: Network, node: int) -> TreeView:
+        parents, neighbours = network.tree, network.neighbours(node)
+        return cls(
+            node,
+            neighbours,
+            network.n_nodes,
+            network.diameter,
+            network.radius == network.diameter,
+            None if parents[node] == node else parents[node],
+            tuple(j for j in neighbours if parents[j] == node),
+            network.radius,
+        )
+
+
 @stored_as("exact-sum-parcel")
 class Parcel(NamedTuple):
     """A message, read: the sender's sum, the result before it, what the sender has, and vectors or a partial sum."""
@@ -54,7 +80,7 @@ class Parcel(NamedTuple):
 class SumState(NamedTuple):
     """One node's side of sum ``number``."""
 
-    view: LocalView
+    view: TreeView
     transport: str
     own: FloatArray
     number: int = 0
@@ -126,13 +152,13 @@ class ExactSum(ConsensusRule):
             )
         return self
 
-    def local_view(self, network: Network, node: int) -> LocalView:
-        return LocalView.of(network, node, spectrum=False)
+    def local_view(self, network: Network, node: int) -> TreeView:
+        return TreeView.of(network, node)
 
-    def averages_exactly(self, view: LocalView) -> bool:
+    def averages_exactly(self, view: TreeView) -> bool:
         return True
 
-    def start(self, view: LocalView, target: FloatArray) -> SumState:
+    def start(self, view: TreeView, target: FloatArray) -> SumState:
         return _begun(SumState(view, self._way(view), target, lossy=self.resend), target)
 
     def advance(self, state: SumState, inbox: Mapping[int, Incoming]) -> tuple[SumState, Progress]:
@@ -172,10 +198,6 @@ class ExactSum(ConsensusRule):
     def finish(self, state: SumState) -> SumState:
         return state._replace(finished=True)
 
-    def final_estimate(self, payload: FloatArray, like: FloatArray) -> FloatArray | None:
-        parcel = _read(payload, len(like), 0)
-        return None if parcel is None else parcel.previous
-
     def recipients(self, state: SumState) -> tuple[int, ...]:
         view = state.view
         if state.transport != "tree":
@@ -185,13 +207,13 @@ class ExactSum(ConsensusRule):
     def estimate(self, state: SumState) -> FloatArray:
         return state.own if state.result is None else state.result
 
-    def facts(self, view: LocalView, size: int) -> dict[str, Any]:
+    def facts(self, view: TreeView, size: int) -> dict[str, Any]:
         return super().facts(view, size) | {"transport": self._way(view)}
 
-    def rounds_per_sweep(self, view: LocalView) -> int:
+    def rounds_per_sweep(self, view: TreeView) -> int:
         return {"all-reduce": 2, "tree": 2 * view.radius}.get(self._way(view), view.diameter) or 1
 
-    def _way(self, view: LocalView) -> str:
+    def _way(self, view: TreeView) -> str:
         return "flood" if self.transport == "auto" else self.transport
 
 

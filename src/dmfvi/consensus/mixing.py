@@ -12,7 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from dmfvi.consensus.base import LocalView
 from dmfvi.linalg import FloatArray
+from dmfvi.network import Network
 from dmfvi.tags import stored_as
 
 #: disagreement left after one sweep's mixing: smaller wastes rounds, larger wastes sweeps
@@ -23,6 +25,33 @@ FEW_NODES = 16
 MOST_AMPLIFICATION = 1e5
 #: past this many factors the exact product loses digits that Chebyshev keeps
 MAX_EXACT_ROUNDS = 24
+
+
+@stored_as("spectral-place")
+@dataclass(frozen=True)
+class SpectralView(LocalView):
+    """A node's place, and the spectrum of the network's Laplacian on which all nodes agreed."""
+
+    eigenvalues: FloatArray  # distinct and non-zero, ascending
+    mean_degree: float
+    max_degree: int
+
+    @classmethod
+    def of(cls, network: Network, node: int) -> SpectralView:
+        return cls(
+            node,
+            network.neighbours(node),
+            network.n_nodes,
+            network.diameter,
+            network.distinct_eigenvalues,
+            2.0 * network.n_edges / network.n_nodes,
+            network.max_degree,
+        )
+
+    @property
+    def lowest(self) -> float:
+        """l_2, by which a disagreement with the neighbours bounds that with everybody; 1 for a single node."""
+        return float(self.eigenvalues[0]) if len(self.eigenvalues) else 1.0
 
 
 @stored_as("mixing")

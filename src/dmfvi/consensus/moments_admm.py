@@ -24,8 +24,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
+from dmfvi.consensus.base import ConsensusRule, Incoming, Progress
+from dmfvi.consensus.mixing import SpectralView
 from dmfvi.linalg import FloatArray, relative_norm
+from dmfvi.network import Network
 from dmfvi.tags import stored_as
 
 #: stable on every graph tried when ``unit`` is about three times the posterior's deviation
@@ -41,7 +43,7 @@ VARIANCE_STEP = 2.0
 class MomentsState:
     """One node's means and variances, its duals, and the natural part."""
 
-    view: LocalView
+    view: SpectralView
     target: FloatArray
     mean: FloatArray
     variance: FloatArray
@@ -91,7 +93,10 @@ class MomentsADMM(ConsensusRule):
             )
         return MomentsADMM(self.penalty, self.rounds, *scalars)
 
-    def start(self, view: LocalView, target: FloatArray) -> MomentsState:
+    def local_view(self, network: Network, node: int) -> SpectralView:
+        return SpectralView.of(network, node)
+
+    def start(self, view: SpectralView, target: FloatArray) -> MomentsState:
         a, b, rest = self._split(target)
         return MomentsState(view, target, b / a, 1.0 / a, rest, np.zeros_like(rest))
 
@@ -137,7 +142,7 @@ class MomentsADMM(ConsensusRule):
                 f"moments-admm diverged at node {state.view.node} in round {state.round + 1}: "
                 f"lower the penalty (now {e:g}) or use consensus='bregman-admm'"
             )
-        lowest = float(state.view.eigenvalues[0]) if len(state.view.eigenvalues) else 1.0
+        lowest = state.view.lowest
         gap = max(relative_norm(mean_gap, m), relative_norm(rest_gap, state.rest)) / lowest
         state = replace(
             state,
@@ -165,7 +170,7 @@ class MomentsADMM(ConsensusRule):
             [precision / self.unit**2, state.mean * precision / self.unit, state.rest]
         )
 
-    def rounds_per_sweep(self, view: LocalView) -> int:
+    def rounds_per_sweep(self, view: SpectralView) -> int:
         return DEFAULT_ROUNDS if self.rounds == "auto" else self.rounds
 
     @property

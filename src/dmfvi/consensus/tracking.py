@@ -13,9 +13,10 @@ from typing import Literal
 
 import numpy as np
 
-from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, Progress
-from dmfvi.consensus.mixing import DEFAULT_DAMPING, Mixing, design_mixing
+from dmfvi.consensus.base import ConsensusRule, Incoming, Progress
+from dmfvi.consensus.mixing import DEFAULT_DAMPING, Mixing, SpectralView, design_mixing
 from dmfvi.linalg import FloatArray, relative_norm
+from dmfvi.network import Network
 from dmfvi.tags import stored_as
 
 
@@ -24,7 +25,7 @@ from dmfvi.tags import stored_as
 class TrackingState:
     """One node's running average and the value before it."""
 
-    view: LocalView
+    view: SpectralView
     mixing: Mixing
     target: FloatArray
     value: FloatArray
@@ -46,7 +47,10 @@ class StatisticsTracking(ConsensusRule):
         self.rounds = rounds
         self.damping = damping
 
-    def start(self, view: LocalView, target: FloatArray) -> TrackingState:
+    def local_view(self, network: Network, node: int) -> SpectralView:
+        return SpectralView.of(network, node)
+
+    def start(self, view: SpectralView, target: FloatArray) -> TrackingState:
         return TrackingState(view, self._mixing(view), target, target, target)
 
     def advance(
@@ -63,7 +67,7 @@ class StatisticsTracking(ConsensusRule):
             gap += state.value - inbox[j].payload
         a, b = mixing.gradient[state.phase], mixing.momentum[state.phase]
         value = state.value + b * (state.value - state.previous) - a * gap
-        lowest = state.view.eigenvalues[0] if len(state.view.eigenvalues) else 1.0
+        lowest = state.view.lowest
         progress = Progress(
             ready=state.phase + 1 == mixing.rounds,
             disagreement=relative_norm(gap, state.value) / float(lowest),
@@ -83,9 +87,9 @@ class StatisticsTracking(ConsensusRule):
     def estimate(self, state: TrackingState) -> FloatArray:
         return state.value
 
-    def rounds_per_sweep(self, view: LocalView) -> int:
+    def rounds_per_sweep(self, view: SpectralView) -> int:
         return self._mixing(view).rounds
 
-    def _mixing(self, view: LocalView) -> Mixing:
+    def _mixing(self, view: SpectralView) -> Mixing:
         rounds = None if self.rounds == "auto" else self.rounds
         return design_mixing(view.eigenvalues, rounds, self.damping)

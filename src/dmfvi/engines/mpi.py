@@ -19,13 +19,13 @@ import numpy as np
 
 from dmfvi.consensus.allreduce import EVERYONE
 from dmfvi.consensus.base import LocalView
+from dmfvi.consensus.stopping import NO_STOP
 from dmfvi.engines.base import Observer, Run, Task, record_round
 from dmfvi.engines.links import Links
 from dmfvi.extras import lacking
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.node import (
-    NO_STOP,
     Job,
     Message,
     NodeReport,

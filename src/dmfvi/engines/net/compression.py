@@ -30,9 +30,6 @@ from dmfvi.engines.net.frames import (
 )
 from dmfvi.linalg import FloatArray
 
-#: error of a code as a part of the disagreement between nodes, and what a round makes of that part: errors that
-#: shrink whatever happens cannot keep the disagreement up that allows them
-SHARE, SHRINKING = 0.01, 0.98
 #: changes beyond this do not fit into single precision
 LARGEST_CHANGE = 1e30
 #: rounds between whole frames

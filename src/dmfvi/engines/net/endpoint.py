@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dmfvi.consensus.stopping import NO_STOP
 from dmfvi.engines.net.clock import REAL, Clock
 from dmfvi.engines.net.compression import Compressor, References
 from dmfvi.engines.net.frames import (
@@ -35,7 +36,7 @@ from dmfvi.engines.net.signatures import UNSIGNED, Signer
 from dmfvi.engines.net.transport import Transport
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
-from dmfvi.node import NO_STOP, Message
+from dmfvi.node import Message
 
 logger = logging.getLogger(__name__)
 

@@ -16,20 +16,20 @@ from typing import Any
 import numpy as np
 
 from dmfvi.consensus.base import LocalView, LostTrack
+from dmfvi.consensus.stopping import NO_STOP
 from dmfvi.engines.base import Run, Task, check_links, record_round
-from dmfvi.engines.net.compression import SHARE, SHRINKING
 from dmfvi.engines.net.endpoint import HELP_AGAIN, MembershipChanged, NetworkNode, Steps, drive
 from dmfvi.network import Network
 from dmfvi.node import (
-    NO_STOP,
-    Agreement,
     Job,
     Message,
     NodeState,
     ask_to_stop,
+    final_message,
     message_of,
     start_node,
     step_node,
+    take_over,
 )
 from dmfvi.storage.journal import Journal
 
@@ -37,8 +37,6 @@ logger = logging.getLogger(__name__)
 
 #: own message is repeated after this part of the patience
 REPEAT_AFTER = 0.25
-#: absorbing the same statistics again, until the belief stands still
-SETTLING_STEPS, STANDS_STILL = 200, 1e-10
 #: seconds at most for what the others agreed on to arrive
 CATCHING_UP = 300.0
 
@@ -94,7 +92,7 @@ class NetworkEngine:
         asked = False  # an observer, of this node or another, has asked to stop
         while not state.done and number < task.max_rounds:
             message = message_of(job, state)
-            allowed = self._allowed(job, state, disagreement)
+            allowed = job.rule.allowed_error(state.rule, disagreement)
             data, arriving = node.frame_of(message, allowed, job.rule.header, asked=asked)
             if arriving is not message.payload:
                 state = state._replace(rule=job.rule.sent(state.rule, arriving))
@@ -150,14 +148,6 @@ class NetworkEngine:
             self.journal.note(phase, number, state._replace(done=False, stop_at=NO_STOP))
         return run
 
-    @staticmethod
-    def _allowed(job: Job, state: NodeState, disagreement: float) -> float:
-        """The error that a message may have: a small part of what the nodes still disagree by."""
-        if not job.rule.cumulative:
-            return 0.0
-        size = float(np.linalg.norm(job.rule.estimate(state.rule)))
-        return SHARE * SHRINKING**state.rule.round * min(disagreement, 1.0) * size
-
     def _start(
         self, job: Job, phase: int, view: LocalView, shard: Any, belief: Any
     ) -> tuple[NodeState, int]:
@@ -188,7 +178,7 @@ class NetworkEngine:
                         continue
                     agreed = job.rule.final_estimate(frame.payload, like)
                     if agreed is not None:
-                        return _absorbed(job, state, agreed)
+                        return take_over(job, state, agreed)
             self.node.say(self.node.frame_of(message_of(job, state))[0])  # ask for it
             yield HELP_AGAIN
             self.node.check_epoch()
@@ -250,22 +240,3 @@ def _sizes(job: Job, state: NodeState) -> set[int]:
     """Payload sizes that a neighbour may send in this phase: with and without what late links need."""
     final_payload = job.rule.final_payload(state.rule, job.rule.estimate(state.rule))
     return {job.rule.payload(state.rule).size, final_payload.size, job.rule.shortest(state.rule)}
-
-
-def final_message(job: Job, state: NodeState) -> Message:
-    """A node's last message of a phase; converged only if it knows what was agreed on."""
-    held = state.agreed if state.done and state.converged else None
-    agreed = job.rule.estimate(state.rule) if held is None else held.estimate
-    message = replace(message_of(job, state), payload=job.rule.final_payload(state.rule, agreed))
-    return replace(message, converged_rounds=0 if held is None else max(1, state.converged_rounds))
-
-
-def _absorbed(job: Job, state: NodeState, agreed: Any) -> NodeState:
-    """The belief that agreed statistics imply, agreed."""
-    for _ in range(SETTLING_STEPS):
-        update = job.model.absorb(agreed, state.own, state.belief)
-        change = job.model.change(update.belief, state.belief)
-        state = state._replace(belief=update.belief, objective=update.objective)
-        if change < STANDS_STILL:
-            break
-    return state._replace(converged=True, agreed=Agreement(state.belief, agreed, state.round))
