@@ -69,8 +69,8 @@ TERMINATED = """
 import sys, time
 from dmfvi.lifetime import exit_on_termination
 exit_on_termination()
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     time.sleep(600)
 finally:
     print("leaving", flush=True)
@@ -93,3 +93,27 @@ def test_a_second_sigterm_does_not_cut_short_what_the_first_cleans_up() -> None:
         assert process.wait(60) == 143
     finally:
         process.kill()
+
+
+SWALLOWED = """
+import signal
+import numpy as np
+from dmfvi import BayesianPCA
+from dmfvi.lifetime import remember_interrupts
+remember_interrupts()
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:  # as C code does that clears the error
+    pass
+try:
+    BayesianPCA(2).fit(np.random.default_rng(0).normal(size=(30, 4)))
+except KeyboardInterrupt:
+    print("noticed")
+"""
+
+
+def test_ctrl_c_that_was_lost_in_other_code_ends_the_fit_at_its_next_round() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SWALLOWED], check=False, capture_output=True, text=True
+    )
+    assert done.stdout == "noticed\n", done.stderr

@@ -34,3 +34,25 @@ def exit_on_termination() -> None:
         sys.exit(143)
 
     signal.signal(signal.SIGTERM, leave)
+
+
+_interrupts: list[int] = []
+
+
+def remember_interrupts() -> None:
+    """Let Ctrl-C be noticed at the next :func:`raise_if_interrupted` too: C code may drop an exception raised within it."""
+
+    def interrupt(number: int, frame: object) -> None:
+        _interrupts.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+
+
+def raise_if_interrupted() -> None:
+    """Raise the KeyboardInterrupt that was raised before and lost."""
+    global _interrupted
+    if _interrupted:
+        _interrupts: list[int] = []
+        raise KeyboardInterrupt

@@ -23,6 +23,7 @@ from dmfvi.cli.ratings import app as ratings_app
 from dmfvi.cli.reproduce import reproduce
 from dmfvi.cli.sfm import sfm
 from dmfvi.cli.show import show
+from dmfvi.lifetime import remember_interrupts
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -142,6 +143,7 @@ def main() -> None:
     warnings.showwarning = lambda message, category, *rest: print(
         f"{category.__name__}: {message}", file=sys.stderr
     )
+    remember_interrupts()
     try:
         app()
     except KeyboardInterrupt:

@@ -107,6 +107,10 @@ class ConsensusRule(ABC):
         """Whether one sweep's rounds leave no disagreement but rounding while every message arrives."""
         return self.collective
 
+    def rounding_growth(self, view: Any) -> float:
+        """By how much rounding in one round of a sweep can have grown at its end, where sweeps average exactly."""
+        return 1.0
+
     @abstractmethod
     def start(self, view: Any, target: FloatArray) -> Any:
         """State before the first round; ``round`` is what its next message belongs to."""

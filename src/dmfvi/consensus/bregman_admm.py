@@ -29,7 +29,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dmfvi.consensus.base import ConsensusRule, Incoming, Progress
-from dmfvi.consensus.mixing import Mixing, SpectralView, design_mixing, stable_damping
+from dmfvi.consensus.mixing import (
+    Mixing,
+    SpectralView,
+    amplification,
+    design_mixing,
+    stable_damping,
+)
 from dmfvi.linalg import FloatArray, relative_norm
 from dmfvi.network import Network
 from dmfvi.tags import stored_as
@@ -231,6 +237,9 @@ class BregmanADMM(ConsensusRule):
         if self.penalty != "auto":
             return False
         return self._mixing(view.eigenvalues, view.n_nodes).damping == 0.0
+
+    def rounding_growth(self, view: SpectralView) -> float:
+        return amplification(view.eigenvalues)
 
     def local_view(self, network: Network, node: int) -> SpectralView:
         return SpectralView.of(network, node)

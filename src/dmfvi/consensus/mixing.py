@@ -94,7 +94,7 @@ def _design(eigenvalues: tuple[float, ...], rounds: int | None, damping: float) 
     if not eigenvalues:
         return Mixing((0.0,), (0.0,), 0.0)
     exact_rounds = len(eigenvalues)
-    if amplification(_leja(eigenvalues), eigenvalues) > MOST_AMPLIFICATION:
+    if amplification(np.array(eigenvalues)) > MOST_AMPLIFICATION:
         exact_rounds = MAX_EXACT_ROUNDS + 1  # the product exists on paper only
     if rounds is not None:
         if exact_rounds <= min(rounds, MAX_EXACT_ROUNDS):
@@ -118,18 +118,19 @@ def _exact(eigenvalues: tuple[float, ...], rounds: int) -> Mixing:
     return Mixing(tuple(gradient), (0.0,) * rounds, 0.0)
 
 
-def amplification(roots: list[float], eigenvalues: tuple[float, ...]) -> float:
-    """By how much rounding in an exchange can grow in those after it: the largest product of the last factors."""
-    values = np.array(eigenvalues)
-    product, worst = np.ones(len(values)), 1.0
-    for root in reversed(roots):
-        product = product * (1.0 - values / root)
+def amplification(eigenvalues: FloatArray) -> float:
+    """By how much rounding in an exchange can grow in those after it: the largest product of the exact form's last factors."""
+    product, worst = np.ones(len(eigenvalues)), 1.0
+    for root in reversed(_leja(tuple(eigenvalues.tolist()))):
+        product = product * (1.0 - eigenvalues / root)
         worst = max(worst, float(np.abs(product).max()))
     return worst
 
 
 def _leja(values: tuple[float, ...]) -> list[float]:
     """Order the roots so that partial products stay small (Leja ordering)."""
+    if not values:
+        return []
     remaining = list(values)
     ordered = [remaining.pop(int(np.argmax(np.abs(remaining))))]
     while remaining:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dmfvi.consensus.base import ConsensusRule
+from dmfvi.lifetime import raise_if_interrupted
 from dmfvi.network import Network
 from dmfvi.node import Job, NodeReport, NodeState
 from dmfvi.tags import stored_as
@@ -99,6 +100,7 @@ def record_round(
     bytes_sent: int,
 ) -> RoundRecord:
     """The line of the history that these nodes give."""
+    raise_if_interrupted()
     acted = [report for report in reports if report is not None]
     return RoundRecord(
         round=number,
