@@ -52,7 +52,6 @@ def remember_interrupts() -> None:
 
 def raise_if_interrupted() -> None:
     """Raise the KeyboardInterrupt that was raised before and lost."""
-    global _interrupted
-    if _interrupted:
-        _interrupts: list[int] = []
+    if _interrupts:
+        _interrupts.clear()
         raise KeyboardInterrupt
