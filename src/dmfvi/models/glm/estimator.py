@@ -85,7 +85,7 @@ class GlmEstimator(GlmPredictions):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         offset: Any = None,
@@ -96,29 +96,37 @@ class GlmEstimator(GlmPredictions):
         """Fit to X (n, D) and y (n,), split evenly over the nodes, or to one array of each per node.
 
         Beside them a row may have a weight of its log likelihood (``sample_weight``), a known part of its linear predictor
-        (``offset``), with a log link an ``exposure`` (offset log exposure), and, binomial only, its number of ``trials``.
+        (``offset``), with a log link an ``exposure`` (offset log exposure), and, binomial only, its number of ``trials``; of frames these may be
+        names of columns. With a formula X is a frame or one per node, and y is left out unless the formula has no left-hand side.
         """
         self._check_settings()
-        session = self._open()
-        if not session.exact:
-            raise ValueError(
-                f"a {type(self).__name__} needs sums that agree exactly, by which nodes damp their steps alike; consensus "
-                f"{session.rule.name!r} does not reach that on {session.network.name}: use consensus='exact-sum'"
-            )
-        pairs = self._pairs(X, y, session)
-        shards = [x for x, _ in pairs]
-        given = {
+        session = self._exact_session()
+        given: dict[str, Any] = {
             "offset": offset,
             "exposure": exposure,
             "sample_weight": sample_weight,
             "trials": trials,
         }
+        X, y, given = self._tabulated(X, y, given, session)
+        pairs = self._pairs(X, y, session)
+        shards = [x for x, _ in pairs]
         rows = {
             name: self._row_values(name, value, X, shards)
             for name, value in given.items()
             if value is not None
         }
-        targets = self._targets_of([target for _, target in pairs], rows, session)
+        return self._fit_shards(session, shards, [target for _, target in pairs], rows, observer)
+
+    def _fit_shards(
+        self,
+        session: Session,
+        shards: list[FloatArray],
+        y: list[NDArray[Any]],
+        rows: dict[str, list[FloatArray]],
+        observer: InferenceObserver | None,
+    ) -> Self:
+        """Agree on units, run the session."""
+        targets = self._targets_of(y, rows, session)
         weighted = [(x, t.weight) for x, t in zip(shards, targets, strict=True)]
         self._units = session.agree(lambda part: agree_on_weighted_units(*part), weighted)[0]
         family, centred = self._family, self._has_intercept
@@ -232,7 +240,9 @@ class GlmEstimator(GlmPredictions):
 
     @property
     def _has_intercept(self) -> bool:
-        return self.fit_intercept and self._family != "ordinal"  # there cut points take its place
+        return (
+            self._wants_intercept and self._family != "ordinal"
+        )  # there cut points take its place
 
     @property
     def _centred(self) -> bool:
