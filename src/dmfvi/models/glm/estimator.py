@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
-from typing import Any, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,7 +61,7 @@ class GlmEstimator(GlmPredictions):
     intercept_precision: float | None = None
     tol: float = 1e-9
 
-    _kept = ("classes_", "_target", "n_samples_")
+    _kept: ClassVar[tuple[str, ...]] = ("classes_", "_target", "n_samples_")
 
     # parameters of some subclasses, fixed in others; without types, or they would be parameters of all
     family = "gaussian"
