@@ -20,11 +20,13 @@ from dmfvi.models import (
     DiagonalGaussianMixture,
     GaussianMixture,
     GeneralizedLinear,
+    GridHazard,
     HiddenMarkov,
     LatentDirichletAllocation,
     LinearRegression,
     LogisticRegression,
     PoissonGamma,
+    StratifiedCox,
 )
 from dmfvi.models.chains.emissions import (
     CategoricalEmission,
@@ -36,6 +38,7 @@ from dmfvi.models.glm.likelihoods import GlmShard, OneParameter, SharedParameter
 from dmfvi.models.glm.model import GlmBelief
 from dmfvi.models.mixture.shard import MixtureShard
 from dmfvi.models.regression.linear import RegressionShard
+from dmfvi.models.survival.model import CoxShard, GridShard
 from dmfvi.models.topics.kernels import Counts
 from dmfvi.models.topics.model import Documents
 
@@ -301,6 +304,71 @@ def glm_case(name: str, **more: Any) -> Case:
         bound_nearby=glm_bound_nearby,
         **more,
     )
+
+
+# -- survival -------------------------------------------------------------------------------
+
+
+def draw_cox(seed: int, n_nodes: int, ties: str = "efron") -> Draw:
+    """Strata with hazards of their own, sorted by time over the nodes; the last two nodes have no event."""
+    rng = np.random.default_rng(seed)
+    n, w = 120, rng.normal(size=2) / np.sqrt(2.0)
+    x = rng.normal(size=(n, 2))
+    # as many strata whatever the number of nodes, or the pooled model would be another one
+    stratum = np.arange(n) % 3
+    time = rng.exponential(np.exp(-x @ w) * (1.0 + stratum)) * 20
+    time = np.ceil(time)  # ties
+    event = (rng.random(n) < 0.8).astype(float)
+    nodes = [np.flatnonzero(np.isin(stratum, own)) for own in np.array_split(np.arange(3), n_nodes)]
+
+    def shard(i: np.ndarray) -> CoxShard:
+        return CoxShard.of(x[i], time[i], event[i], np.ones(len(i)), stratum[i])
+
+    model = StratifiedCox(np.zeros(2), np.full(2, 2.0), ties)
+    return Draw(model, [shard(i) for i in nodes], shard(np.arange(n)), w)
+
+
+def same_as_statsmodels(ties: str) -> Callable[[Draw], None]:
+    """With a flat prior: estimates and standard errors of the stratified partial likelihood."""
+
+    def check(draw: Draw) -> None:
+        from statsmodels.duration.hazard_regression import PHReg
+
+        s = draw.pooled
+        flat = StratifiedCox(np.zeros(2), np.zeros(2), ties)
+        p = infer(flat, [s], tol=1e-10).posterior.parameters()
+        theirs = PHReg(s.time, s.design, s.event, strata=s.stratum, ties=ties).fit()
+        np.testing.assert_allclose(p["mean"], theirs.params, atol=1e-7)
+        np.testing.assert_allclose(np.sqrt(np.diag(p["covariance"])), theirs.bse, rtol=1e-6)
+
+    return check
+
+
+def draw_grid(seed: int, n_nodes: int) -> Draw:
+    rng = np.random.default_rng(seed)
+    hazard = rng.beta(2.0, 2.0, size=3)
+    n = 200
+    place = np.full(n, 3)
+    for k in (2, 1, 0):
+        place[rng.random(n) < hazard[k]] = k
+    event = np.where(place < 3, (rng.random(n) < 0.9) * 1.0, 0.0)
+    # a place that is left without the event is censored just after it: hazards are of those who stay
+    hazard = hazard * 0.9
+    parts = uneven(np.argsort(place, kind="stable"), n_nodes)
+    model = GridHazard(3, 2.0)
+    shards = [GridShard(place[i], event[i]) for i in parts]
+    return Draw(model, shards, GridShard(place, event), hazard)
+
+
+def exact_grid(draw: Draw) -> None:
+    """Counts by hand."""
+    fit = infer(draw.model, [draw.pooled])
+    p = fit.posterior.parameters()
+    place, event = draw.pooled.place, draw.pooled.event
+    for k in range(3):
+        happened, at_risk = event[place == k].sum(), (place >= k).sum()
+        assert np.isclose(p["successes"][k], 2.0 + happened)
+        assert np.isclose(p["failures"][k], 2.0 + at_risk - happened)
 
 
 # -- mixtures -------------------------------------------------------------------------------
@@ -598,6 +666,17 @@ def regression_rows(labels: bool) -> list[np.ndarray]:
     return np.split(np.column_stack([x[:, :1], y, x[:, 1:]]), [25, 70])
 
 
+def survival_rows() -> list[np.ndarray]:
+    """Covariates, time, event and stratum, a stratum a node; the second has no event."""
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(90, 2)) * [1.0, 5.0] + [0.0, 3.0]
+    time = np.ceil(50 * rng.exponential(np.exp(0.5 * x[:, 0] - 0.1 * x[:, 1])))
+    event = (rng.random(90) < 0.7).astype(float)
+    event[25:45] = 0.0
+    site = np.repeat([1.0, 2.0, 3.0], [25, 20, 45])
+    return np.split(np.column_stack([x, time, event, site]), [25, 45])
+
+
 def word_counts() -> list[np.ndarray]:
     rng = np.random.default_rng(4)
     topics = np.repeat([[30.0, 0.5], [0.5, 30.0]], 3, axis=1)
@@ -637,6 +716,38 @@ CASES: dict[str, Case] = {
                 "bayesian-poisson-regression", lambda: regression_rows(True), {"target": 2}
             ),
             OfEstimator("generalized-linear-model", lambda: regression_rows(False), {"target": 2}),
+            OfEstimator(
+                "piecewise-exponential-regression",
+                lambda: [rows[:, :4] for rows in survival_rows()],
+                {"time": 3, "event": 4, "n_intervals": 4},
+            ),
+        ),
+    ),
+    "StratifiedCox": Case(
+        draw_cox,
+        lambda s: s,
+        same_as_statsmodels("efron"),
+        accuracy=0.5,
+        data_sets=100,
+        estimators=(
+            OfEstimator("cox-regression", survival_rows, {"time": 3, "event": 4, "strata": 5}),
+        ),
+    ),
+    "StratifiedCox/breslow": Case(
+        lambda s, n: draw_cox(s, n, "breslow"),
+        lambda s: s,
+        same_as_statsmodels("breslow"),
+        accuracy=0.5,
+        data_sets=100,
+    ),
+    "GridHazard": Case(
+        draw_grid,
+        lambda s: s,
+        exact_grid,
+        accuracy=0.2,
+        data_sets=100,
+        estimators=(
+            OfEstimator("kaplan-meier", lambda: [rows[:, 2:4] for rows in survival_rows()], {}),
         ),
     ),
     **{f"GeneralizedLinear/{name}": glm_case(name) for name in GLM_LIKELIHOODS if name != "logit"},

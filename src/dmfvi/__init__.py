@@ -37,6 +37,11 @@ if TYPE_CHECKING:
         BayesianLinearRegression as BayesianLinearRegression,
     )
     from dmfvi.models.sfm.estimator import StructureFromMotion as StructureFromMotion
+    from dmfvi.models.survival.cox import CoxRegression as CoxRegression
+    from dmfvi.models.survival.kaplan_meier import KaplanMeier as KaplanMeier
+    from dmfvi.models.survival.piecewise import (
+        PiecewiseExponentialRegression as PiecewiseExponentialRegression,
+    )
     from dmfvi.models.topics.estimator import (
         LatentDirichletAllocation as LatentDirichletAllocation,
     )

@@ -75,6 +75,10 @@ def fit(
     target: Annotated[
         str | None, typer.Option(help="Column to predict, its name or number from 1.")
     ] = None,
+    formula: Annotated[
+        str | None,
+        typer.Option(help="Of a regression, instead of --target: 'y ~ age + C(sex) * dose'."),
+    ] = None,
     sequence: Annotated[
         str | None, typer.Option(help="Column that numbers sequences, its name or number from 1.")
     ] = None,
@@ -126,6 +130,7 @@ def fit(
         "random_state": seed,
         "target": None if target is None else _value(target),
         "sequence": None if sequence is None else _value(sequence),
+        "formula": formula,
     }
     given = {name: value for name, value in short.items() if value is not None}
     for text in settings or []:
@@ -189,6 +194,7 @@ OPTIONS = {
     "random_state": "--seed",
     "target": "--target",
     "sequence": "--sequence",
+    "formula": "--formula",
     "kind": "--model",
 }
 NEEDED = re.compile(r"(a [a-z-]+ needs )(target|sequence)\b")

@@ -44,7 +44,7 @@ class Input:
     """A file, and the model's features in it: ``places`` are theirs in the file, in the model's order."""
 
     sheet: Sheet | None  # None: an array
-    data: FloatArray
+    data: Any  # an array, or a frame
     places: list[int]
     carried: list[int]
     dropped: list[int]
@@ -259,6 +259,8 @@ def _input(file: Path, model: Any, reading: Reading, beside: Sequence[Any] = ())
     from dmfvi.readers.tables import Table, check_finite, read_as
 
     known = [str(name) for name in getattr(model, "feature_names_in_", ())]
+    if getattr(model, "_design_of_table", None) is not None:
+        return _frame_input(file, known, reading)
     if file.suffix.lower() not in READERS:
         table = read_as(file, reading)
         _check_width(file, table.data.shape[1], model)
@@ -297,6 +299,22 @@ def _input(file: Path, model: Any, reading: Reading, beside: Sequence[Any] = ())
     check_finite(Table(data, [sheet.name(p) for p in places]), file)
     carried = [p for p in range(sheet.width) if p not in places]
     return Input(sheet, data, places, carried, dropped)
+
+
+def _frame_input(file: Path, known: Sequence[str], reading: Reading) -> Input:
+    """The file with the columns that the model's design is made of, words included."""
+    from dmfvi.deploy.kinds import frame_of
+    from dmfvi.readers.sheets import READERS, read_sheet
+    from dmfvi.readers.tables import Selection, table_of
+
+    if file.suffix.lower() not in READERS:
+        raise ValueError(f"{file}: the model needs columns with names, give a .csv file")
+    sheet = read_sheet(file, reading.format)
+    table = table_of(sheet, Selection(columns=tuple(known)), known, gaps=True)
+    places = [sheet.place(name, "column") for name in known]
+    dropped = [sheet.place(c, "--drop") for c in reading.selection.drop]
+    carried = [p for p in range(sheet.width) if p not in places]
+    return Input(sheet, frame_of(table), places, carried, dropped)
 
 
 def _check_width(file: Path, width: int, model: Any) -> None:

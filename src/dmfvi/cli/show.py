@@ -74,7 +74,9 @@ def tables(model: Any) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
     """Name, head and rows of what the model has learned, as far as it has it."""
     import numpy as np
 
-    names = [str(n) for n in getattr(model, "feature_names_in_", ())]
+    known: Any = getattr(model, "term_names_", None)
+    known = getattr(model, "feature_names_in_", ()) if known is None else known
+    names = [str(n) for n in known]
     count = getattr(model, "n_features_in_", None)
     features = names or [f"x{i}" for i in range(1, (count or 0) + 1)]
     if hasattr(model, "coef_"):

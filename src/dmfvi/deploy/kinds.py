@@ -24,12 +24,14 @@ from sklearn.utils import check_random_state
 from dmfvi import __version__
 from dmfvi.consensus import RULES, ExactSum
 from dmfvi.deploy.data import READERS, Data, digest, schema
-from dmfvi.deploy.settings import settings_of
+from dmfvi.deploy.settings import NOTHING, settings_of
 from dmfvi.engines.base import Engine, Run, Task
+from dmfvi.extras import lacking
 from dmfvi.inference.federation import Federation
 from dmfvi.models import ESTIMATORS
+from dmfvi.models.regression.formula import parsed, target_of, target_variables
 from dmfvi.network import Network
-from dmfvi.readers.tables import Reading, Table
+from dmfvi.readers.tables import Reading, Table, read_as
 from dmfvi.validation import name_features, warn_of_ids
 
 #: what ``dmfvi fit`` and ``dmfvi node`` run unless told otherwise
@@ -53,6 +55,14 @@ KINDS: dict[str, type[Any]] = {kind_of(estimator): estimator for estimator in ES
 NETWORK_KINDS = {kind: estimator for kind, estimator in KINDS.items() if has_network(estimator)}
 
 
+#: short names of regressions: "logistic" for "bayesian-logistic-regression"
+SHORT = {
+    kind.removesuffix("-regression").removeprefix("bayesian-"): kind
+    for kind in KINDS
+    if kind.endswith("-regression")
+}
+
+
 def columns_of(estimator: type[Any]) -> dict[str, bool]:
     """Columns of its tables that are no features, and whether they are needed."""
     parameters = inspect.signature(estimator._from_columns).parameters
@@ -70,14 +80,21 @@ class ModelSettings:
     @classmethod
     def of(cls, kind: str = DEFAULT_KIND, /, **given: Any) -> ModelSettings:
         """Checked settings, those that are not given by default, and columns by name or number from 1."""
+        kind = SHORT.get(kind, kind) if isinstance(kind, str) else kind
         if not isinstance(kind, str) or kind not in KINDS:
             raise ValueError(f"kind must be one of {sorted(KINDS)}, received {kind!r}")
         known, columns = settings_of(KINDS[kind]), columns_of(KINDS[kind])
         strange = sorted(set(given) - set(known) - set(columns))
         if strange:
             raise ValueError(f"a {kind} has no {strange}, known are {sorted([*known, *columns])}")
+        text = None if given.get("formula") == NOTHING else given.get("formula")
+        named = _targets_in(kind, text) if "formula" in known and isinstance(text, str) else []
         for name, needed in columns.items():
-            if needed and name not in given:
+            if named and name == "target" and name in given:
+                raise ValueError(
+                    f"target = {given[name]!r}, and the formula has the target {target_of(str(text))!r}: leave one out"
+                )
+            if needed and name not in given and not (named and name == "target"):
                 raise ValueError(f"a {kind} needs {name}, the name or number of a column")
             if name in given and type(given[name]) not in (str, int):
                 raise ValueError(
@@ -114,6 +131,11 @@ class ModelSettings:
     def read(self, path: Path, reading: Reading | None = None) -> Data:
         """Data of this kind from a file."""
         reading = reading or Reading()
+        if self.formula is not None:
+            variables = [*parsed(self.formula).variables, *target_variables(self.formula)]
+            needed = tuple(dict.fromkeys([*variables, *self.columns.values()]))
+            chosen = replace(reading.selection, columns=needed)
+            return read_as(path, replace(reading, selection=chosen), needed, gaps=True)
         kept = tuple(self.columns.values()) if self._keeps_labels else ()
         selected = reading
         if reading.selection.columns:  # what is named beside the features takes part, too
@@ -121,6 +143,17 @@ class ModelSettings:
             names = (*reading.selection.columns, *also)
             selected = replace(reading, selection=replace(reading.selection, columns=names))
         return READERS[self.form](path, selected, kept)
+
+    @property
+    def formula(self) -> str | None:
+        """That of a regression, None without one."""
+        return self.settings.get("formula")
+
+    @property
+    def _as_frame(self) -> bool:
+        """Whether rows go in as a frame: the formula names columns, or rows may lack entries."""
+        incomplete = self.settings.get("missing") in ("drop", "impute")
+        return "formula" in self.settings and (self.formula is not None or incomplete)
 
     @property
     def _keeps_labels(self) -> bool:
@@ -161,9 +194,10 @@ class ModelSettings:
             where = None if network is None else self._federation(network, engine)
             model.set_params(network=where, verbose=verbose)
         rows, columns, further = self.arguments(data)
-        warn_of_ids([rows], columns)
+        if not self._as_frame:
+            warn_of_ids([rows], columns)
         model.fit(rows, **further)
-        name_features(model, columns)
+        name_features(model, None if self._as_frame else columns)
         return model
 
     def fit_parts(self, parts: Sequence[Data], network: Network | None, verbose: int = 0) -> Any:
@@ -173,7 +207,8 @@ class ModelSettings:
         split = [self.arguments(part) for part in parts]
         rows: list[Any] = [part[0] for part in split]
         columns = split[0][1]
-        warn_of_ids(rows, columns)
+        if not self._as_frame:
+            warn_of_ids(rows, columns)
         if self.form == "sequences":
             model.fit(
                 [
@@ -183,7 +218,7 @@ class ModelSettings:
             )
         else:
             model.fit(rows, **{name: [part[2][name] for part in split] for name in split[0][2]})
-        name_features(model, columns)
+        name_features(model, None if self._as_frame else columns)
         return model
 
     def arguments(self, data: Data) -> tuple[Any, list[str] | None, dict[str, Any]]:
@@ -194,6 +229,8 @@ class ModelSettings:
         rows = np.delete(data.data, list(places.values()), axis=1)
         if not rows.shape[1]:
             raise ValueError(f"the table has no column beside {' and '.join(places)}")
+        if self._as_frame:
+            return self._frame_arguments(data, places)
         if self.form == "rows" and not KINDS[self.kind]._takes_missing:
             _check_complete(data, self.kind)
         further = {
@@ -201,6 +238,19 @@ class ModelSettings:
         }
         names = data.columns and [c for i, c in enumerate(data.columns) if i not in places.values()]
         return rows, names, KINDS[self.kind]._from_columns(**further)
+
+    def _frame_arguments(
+        self, data: Table, places: Mapping[str, int]
+    ) -> tuple[Any, list[str] | None, dict[str, Any]]:
+        """As ``arguments``, the rows as a frame with the columns that are no offset, weight or the like."""
+        beside = {name: data.labels.get(p, data.data[:, p]) for name, p in places.items()}
+        further: dict[str, Any] = dict(beside)
+        if self.formula is not None and target_variables(self.formula):
+            further["target"] = None
+        kept = [p for p in range(data.data.shape[1]) if p not in places.values()]
+        whole = data.taking(kept)
+        made = KINDS[self.kind]._from_columns(**further)
+        return frame_of(whole), whole.columns, {n: v for n, v in made.items() if v is not None}
 
     def _federation(self, network: Network, engine: str | Engine) -> Network | Federation:
         """Where messages may be lost an estimator whose own rule needs them all has one that does not."""
@@ -240,6 +290,32 @@ class Rehearsal:
     def run(self, task: Task) -> Run:
         """Nobody is met."""
         raise FirstMessage
+
+
+def _targets_in(kind: str, text: str) -> list[str]:
+    """Columns of a formula's left-hand side."""
+    try:
+        return target_variables(text)
+    except ValueError as error:
+        raise ValueError(
+            f"formula of a {kind} must be one as y ~ a + b, received {text!r}: {error}"
+        ) from error
+
+
+def frame_of(table: Table) -> Any:
+    """A pandas frame of a table, words as they are and None where one is missing."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise lacking("a formula or missing=", "pandas", "formula") from error
+    names = table.columns or [f"x{place}" for place in range(table.data.shape[1])]
+    made = {}
+    for place, name in enumerate(names):
+        values = table.labels.get(place, table.data[:, place])
+        if values.dtype.kind == "U":
+            values = np.array([word or None for word in values.tolist()], dtype=object)
+        made[name] = values
+    return pandas.DataFrame(made)
 
 
 def place_of(table: Table, name: str | int, what: str) -> int:

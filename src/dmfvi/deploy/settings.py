@@ -38,7 +38,10 @@ class Setting:
             raise ValueError(
                 f"{self.name} of a {kind} must be a list of labels of one type, received {value!r}"
             )
-        for option in _options(self.hint):
+        options = _options(self.hint)
+        if value == NOTHING and NoneType in options and str in options:
+            return None  # or it would be text
+        for option in options:
             try:
                 return _as(option, value)
             except (TypeError, OverflowError):

@@ -28,6 +28,10 @@ from dmfvi.models.regression.linear import LinearRegression
 from dmfvi.models.regression.logistic import LogisticRegression
 from dmfvi.models.sfm.estimator import StructureFromMotion
 from dmfvi.models.sfm.model import AffineModel
+from dmfvi.models.survival.cox import CoxRegression
+from dmfvi.models.survival.kaplan_meier import KaplanMeier
+from dmfvi.models.survival.model import GridHazard, StratifiedCox
+from dmfvi.models.survival.piecewise import PiecewiseExponentialRegression
 from dmfvi.models.topics import estimator as topics
 from dmfvi.models.topics.model import LatentDirichletAllocation
 
@@ -42,6 +46,9 @@ ENROLLED: tuple[tuple[type[Model] | type[BaseEstimator], ...], ...] = (
         BayesianLogisticRegression,
         BayesianPoissonRegression,
     ),
+    (PiecewiseExponentialRegression,),
+    (StratifiedCox, CoxRegression),
+    (GridHazard, KaplanMeier),
     (GaussianMixture, DiagonalGaussianMixture, mixture.BayesianGaussianMixture),
     (LatentDirichletAllocation, topics.LatentDirichletAllocation),
     (HiddenMarkov, chains.GaussianHMM, chains.CategoricalHMM),
@@ -71,6 +78,7 @@ __all__ = [
     "DiagonalGaussianMixture",
     "GaussianMixture",
     "GeneralizedLinear",
+    "GridHazard",
     "HiddenMarkov",
     "LatentDirichletAllocation",
     "LinearRegression",
@@ -81,4 +89,5 @@ __all__ = [
     "PpcaModel",
     "RatingModel",
     "Statistics",
+    "StratifiedCox",
 ]

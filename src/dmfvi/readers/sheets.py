@@ -135,10 +135,15 @@ class Sheet:
                     raise self._refusal(row, place, places) from None
         return data
 
-    def labels(self, place: int) -> NDArray[Any]:
-        """A column as it is: whole numbers, numbers, or words where a cell is no number."""
+    def labels(self, place: int, gaps: bool = False) -> NDArray[Any]:
+        """A column as it is: whole numbers, numbers, or words where a cell is no number.
+
+        With ``gaps`` a missing word is "", otherwise it is refused.
+        """
         cells = [row.cells[place].strip() for row in self.rows]
         if not all(self.format.is_number(cell) for cell in cells):
+            if gaps:
+                return np.array(["" if self.format.is_missing(cell) else cell for cell in cells])
             empty = [row.line for row in self.rows if self.format.is_missing(row.cells[place])]
             if empty:
                 raise ValueError(

@@ -128,12 +128,14 @@ def read_table(
     return read_as(path, Reading(how, Selection(tuple(columns), tuple(drop))), labels)
 
 
-def read_as(path: str | Path, reading: Reading, labels: Sequence[Column] = ()) -> Table:
-    """As ``read_table``."""
+def read_as(
+    path: str | Path, reading: Reading, labels: Sequence[Column] = (), gaps: bool = False
+) -> Table:
+    """As ``read_table``; with ``gaps`` labels that are words may be missing."""
     file = Path(path)
     arrays = {".npy": _read_npy, ".npz": _read_npz}
     if file.suffix.lower() not in arrays:
-        return table_of(read_sheet(file, reading.format), reading.selection, labels)
+        return table_of(read_sheet(file, reading.format), reading.selection, labels, gaps)
     check_exists(file)
     array = arrays[file.suffix.lower()](file)
     if array.ndim != 2 or array.size == 0:
@@ -154,10 +156,13 @@ def read_as(path: str | Path, reading: Reading, labels: Sequence[Column] = ()) -
     )
 
 
-def table_of(sheet: Sheet, selection: Selection, labels: Sequence[Column] = ()) -> Table:
+def table_of(
+    sheet: Sheet, selection: Selection, labels: Sequence[Column] = (), gaps: bool = False
+) -> Table:
     """The columns of a sheet that take part, as numbers."""
     places = selection.places(sheet, labels)
-    kept = {place: sheet.labels(place) for place in (sheet.place(c, "column") for c in labels)}
+    named = [sheet.place(c, "column") for c in labels]
+    kept = {place: sheet.labels(place, gaps) for place in named}
     words = [p for p in places if p in kept and kept[p].dtype.kind == "U"]
     data = np.full((len(sheet.rows), len(places)), np.nan)
     numeric = [at for at, p in enumerate(places) if p not in words]

@@ -151,7 +151,8 @@ def posterior_pictures(model: Any) -> Iterator[Picture]:
 
 
 def _names(model: Any, count: int) -> list[str]:
-    known = getattr(model, "feature_names_in_", None)
+    known: Any = getattr(model, "term_names_", None)
+    known = getattr(model, "feature_names_in_", None) if known is None else known
     if known is not None and len(known) == count:
         return [str(name) for name in known]
     return [f"feature {place}" for place in range(count)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
-from typing import Any, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,9 +48,6 @@ DISPERSION_PRECISION = {
     "gamma": 0.25,
 }
 GAP_PRECISION = 0.25
-#: growth of rounding in a sweep at which nodes that damp their steps by their own sums still settle: they did up to 117
-#: (chain of 24), and did not at 244 (barbell(6, 8), one node with nearly all rows)
-MOST_ROUNDING_GROWTH = 200.0
 #: what exp(coefficient) is, by link
 RATIOS = {"logit": "odds ratio", "log": "rate ratio", "ordinal logit": "odds ratio"}
 
@@ -64,7 +61,7 @@ class GlmEstimator(GlmPredictions):
     intercept_precision: float | None = None
     tol: float = 1e-9
 
-    _kept = ("classes_", "_target", "n_samples_")
+    _kept: ClassVar[tuple[str, ...]] = ("classes_", "_target", "n_samples_")
 
     # parameters of some subclasses, fixed in others; without types, or they would be parameters of all
     family = "gaussian"
@@ -88,7 +85,7 @@ class GlmEstimator(GlmPredictions):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         offset: Any = None,
@@ -99,30 +96,37 @@ class GlmEstimator(GlmPredictions):
         """Fit to X (n, D) and y (n,), split evenly over the nodes, or to one array of each per node.
 
         Beside them a row may have a weight of its log likelihood (``sample_weight``), a known part of its linear predictor
-        (``offset``), with a log link an ``exposure`` (offset log exposure), and, binomial only, its number of ``trials``.
+        (``offset``), with a log link an ``exposure`` (offset log exposure), and, binomial only, its number of ``trials``; of frames these may be
+        names of columns. With a formula X is a frame or one per node, and y is left out unless the formula has no left-hand side.
         """
         self._check_settings()
-        session = self._open()
-        place = session.rule.local_view(session.network, 0)
-        if not session.exact or session.rule.rounding_growth(place) > MOST_ROUNDING_GROWTH:
-            raise ValueError(
-                f"a {type(self).__name__} needs sums that agree exactly, by which nodes damp their steps alike; consensus "
-                f"{session.rule.name!r} does not reach that on {session.network.name}: use consensus='exact-sum'"
-            )
-        pairs = self._pairs(X, y, session)
-        shards = [x for x, _ in pairs]
-        given = {
+        session = self._exact_session()
+        given: dict[str, Any] = {
             "offset": offset,
             "exposure": exposure,
             "sample_weight": sample_weight,
             "trials": trials,
         }
+        X, y, given = self._tabulated(X, y, given, session)
+        pairs = self._pairs(X, y, session)
+        shards = [x for x, _ in pairs]
         rows = {
             name: self._row_values(name, value, X, shards)
             for name, value in given.items()
             if value is not None
         }
-        targets = self._targets_of([target for _, target in pairs], rows, session)
+        return self._fit_shards(session, shards, [target for _, target in pairs], rows, observer)
+
+    def _fit_shards(
+        self,
+        session: Session,
+        shards: list[FloatArray],
+        y: list[NDArray[Any]],
+        rows: dict[str, list[FloatArray]],
+        observer: InferenceObserver | None,
+    ) -> Self:
+        """Agree on units, run the session."""
+        targets = self._targets_of(y, rows, session)
         weighted = [(x, t.weight) for x, t in zip(shards, targets, strict=True)]
         self._units = session.agree(lambda part: agree_on_weighted_units(*part), weighted)[0]
         family, centred = self._family, self._has_intercept
@@ -236,7 +240,9 @@ class GlmEstimator(GlmPredictions):
 
     @property
     def _has_intercept(self) -> bool:
-        return self.fit_intercept and self._family != "ordinal"  # there cut points take its place
+        return (
+            self._wants_intercept and self._family != "ordinal"
+        )  # there cut points take its place
 
     @property
     def _centred(self) -> bool:

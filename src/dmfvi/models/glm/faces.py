@@ -55,6 +55,7 @@ class GeneralizedLinearModel(GlmEstimator):
         Prior precision of the intercept (ordinal: of the first cut point) at the data's means; None is 0.01, 0 is a flat prior.
     fit_intercept : bool
         Whether the model has an intercept; an ordinal one has cut points instead.
+    {table parameters}
     degrees_of_freedom : float
         Of "student-t".
     classes : array of labels or None
@@ -107,6 +108,7 @@ class BayesianPoissonRegression(RegressorMixin, GlmEstimator):
         Prior precision of the intercept at the data's means; None is 0.01, 0 is a flat prior.
     fit_intercept : bool
         Whether the model has an intercept.
+    {table parameters}
     {shared parameters}
 
     Attributes
@@ -139,6 +141,7 @@ class BayesianLogisticRegression(ClassifierMixin, GlmEstimator):
         Prior precision of the intercept at the data's means; None is 0.01, 0 is a flat prior.
     fit_intercept : bool
         Whether the model has an intercept.
+    {table parameters}
     classes : array of labels or None
         All labels that any node may have; None is those of y. It must be given where other nodes run in other processes.
     approximation : "gaussian" or "polya-gamma"
@@ -209,7 +212,7 @@ class BayesianLogisticRegression(ClassifierMixin, GlmEstimator):
         if not self._bounded:
             return super()._make_model()
         precision = self._coefficient_precision(self._units, WEAK)
-        if self.fit_intercept:
+        if self._has_intercept:
             flat = self.intercept_precision
             precision = np.append(precision, VAGUE_INTERCEPT if flat is None else flat)
         return LogisticRegression(precision, self._n_outputs)
@@ -226,7 +229,7 @@ class BayesianLogisticRegression(ClassifierMixin, GlmEstimator):
             return
         p, d = self.posterior_.parameters(), len(self._units.shift)
         self.coef_ = p["mean"][:, :d]
-        self.intercept_ = p["mean"][:, d] if self.fit_intercept else np.zeros(len(p["mean"]))
+        self.intercept_ = p["mean"][:, d] if self._has_intercept else np.zeros(len(p["mean"]))
         self.coef_covariance_ = p["covariance"]
 
     def decision_function(self, X: Any) -> FloatArray:

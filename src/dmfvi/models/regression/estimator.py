@@ -40,6 +40,7 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         Prior of the noise precision; None is Gamma(1e-3, 1e-3) in units of the target's variance.
     fit_intercept : bool
         Whether the model has an intercept.
+    {table parameters}
     {shared parameters}
 
     Attributes
@@ -70,9 +71,13 @@ class BayesianLinearRegression(RegressorMixin, Regression):
     _: KW_ONLY
     noise_prior: GammaPrior | None = None
 
-    def fit(self, X: Any, y: Any, *, observer: InferenceObserver | None = None) -> Self:
-        """Fit to X (n, D) and y (n,), split evenly over the nodes, or to one array of each per node."""
+    def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
+        """Fit to X (n, D) and y (n,), split evenly over the nodes, or to one array of each per node.
+
+        With a formula X is a frame or one per node, and y is left out unless the formula has no left-hand side.
+        """
         session = self._open()
+        X, y, _ = self._tabulated(X, y, {}, session)
         pairs = [
             (x, np.asarray(target, dtype=np.float64)) for x, target in self._pairs(X, y, session)
         ]
@@ -80,7 +85,7 @@ class BayesianLinearRegression(RegressorMixin, Regression):
             agree_on_units, [np.column_stack([x, target]) for x, target in pairs]
         )[0]
         self._units, target_units = _split_units(both)
-        shift = float(target_units.shift[0]) if self.fit_intercept else 0.0
+        shift = float(target_units.shift[0]) if self._has_intercept else 0.0
         self._target = (shift, float(target_units.scale[0]))
         model = self._make_model()
         prepared = [
@@ -113,7 +118,7 @@ class BayesianLinearRegression(RegressorMixin, Regression):
     def coefficient_table(self, level: float = 0.9) -> CoefficientTable:
         """The table of coefficients in the data's units, with central (Student) intervals."""
         p = self.posterior_.parameters()
-        terms = self._names() + (["Intercept"] if self.fit_intercept else [])
+        terms = self._names() + (["Intercept"] if self._has_intercept else [])
         dof = 2.0 * float(p["shape"])
         rows = rows_of(
             terms,
@@ -141,7 +146,7 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         check_instance("noise_prior", prior, GammaPrior)
         shape, rate = (VAGUE, VAGUE) if prior is None else (prior.shape, prior.rate / unit**2)
         precision = self._coefficient_precision(self._units, VAGUE)
-        if self.fit_intercept:
+        if self._has_intercept:
             precision = np.append(precision, VAGUE_INTERCEPT)
         return LinearRegression(precision, shape, rate)
 
@@ -149,7 +154,7 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         shift, unit = self._target
         matrix = unit * self._to_data()
         moved = np.zeros(len(matrix))
-        if self.fit_intercept:
+        if self._has_intercept:
             moved[-1] = shift
         return LinearPosterior(q, matrix, moved, unit)
 
@@ -157,7 +162,7 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         p = self.posterior_.parameters()
         d = len(self._units.shift)
         self.coef_ = p["mean"][:d]
-        self.intercept_ = float(p["mean"][d]) if self.fit_intercept else 0.0
+        self.intercept_ = float(p["mean"][d]) if self._has_intercept else 0.0
         self.noise_precision_ = float(p["shape"] / p["rate"])
         unit = p["rate"] / np.maximum(p["shape"] - 1.0, 0.5 * p["shape"])
         self.noise_variance_ = float(unit)

@@ -1,0 +1,257 @@
+"""Columns of a data frame: numbers, or words with levels that all sites have in common.
+
+Sites send each other the names of the levels that they have seen, never rows; the union is the same at all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmfvi.inference.session import Session
+from dmfvi.linalg import FloatArray
+
+NUMBER, TEXT, TRUTH, EMPTY = "numbers", "text", "true or false", "nothing"
+#: fewer rows may well have different words
+FEWEST_IDS = 20
+#: a level of a column
+Level = str | int | float | bool
+
+
+class Column(NamedTuple):
+    """Values (NaN or None where missing), what they are, and the levels that a categorical type declares."""
+
+    values: NDArray[Any]
+    kind: str
+    declared: tuple[Level, ...] | None = None
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Where there is no value."""
+        if self.kind in (NUMBER, EMPTY) and self.values.dtype.kind == "f":
+            return np.isnan(self.values)
+        return np.array([value is None for value in self.values], dtype=bool)
+
+    def taking(self, rows: NDArray[Any]) -> Column:
+        """Some rows."""
+        return self._replace(values=self.values[rows])
+
+    def levels(self) -> list[Level]:
+        """Declared levels, or those seen, sorted."""
+        if self.declared is not None:
+            return list(self.declared)
+        seen = {plain_level(value) for value in self.values[~self.missing].tolist()}
+        return sorted(seen, key=in_order)
+
+
+def in_order(level: Level) -> Any:
+    """Key that sorts levels of one type."""
+    return level
+
+
+def plain_level(value: Any) -> Level:
+    """A level as JSON has it: whole numbers as whole numbers."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, Real):
+        number = float(value)
+        return int(number) if number.is_integer() else number
+    return str(value)
+
+
+def is_frame(data: Any) -> bool:
+    """Whether it is a pandas or polars frame."""
+    return hasattr(data, "columns") and (hasattr(data, "iloc") or hasattr(data, "get_columns"))
+
+
+def columns_of(
+    data: Any, names: Sequence[str] | None = None, words: bool = False
+) -> dict[str, Column]:
+    """The columns of a frame or an array, all or those named; with ``words`` digits in quotes are words."""
+    if not is_frame(data):
+        table = np.asarray(data, dtype=np.float64)
+        return {f"x{j}": Column(table[:, j], NUMBER) for j in range(table.shape[1])}
+    found = [str(name) for name in data.columns]
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice:
+        raise ValueError(f"columns {twice[:5]} occur more than once, rename them")
+    lacking = [name for name in names or () if name not in found]
+    if lacking:
+        raise ValueError(f"the frame has no column {lacking[:5]}, its columns are {found[:20]}")
+    places = {name: place for place, name in enumerate(found) if names is None or name in names}
+    series = {
+        name: data.iloc[:, place] if hasattr(data, "iloc") else data.get_columns()[place]
+        for name, place in places.items()
+    }
+    return {name: _column(name, each, words) for name, each in series.items()}
+
+
+def _column(name: str, series: Any, words: bool) -> Column:
+    """One column of pandas or polars."""
+    dtype = series.dtype
+    categories = getattr(dtype, "categories", None)  # pandas' category, polars' Enum
+    listed = series.to_list() if hasattr(series, "to_list") else list(series)
+    values = np.empty(len(listed), dtype=object)
+    values[:] = [None if is_missing(value) else value for value in listed]
+    declared = None
+    if categories is not None and str(dtype).lower().startswith(("category", "enum")):
+        declared = tuple(plain_level(value) for value in list(categories))
+    present = [value for value in values if value is not None]
+    strange = [v for v in present if not isinstance(v, bool | np.bool_ | Real | str)]
+    if strange:
+        raise ValueError(
+            f"column {name!r} holds {type(strange[0]).__name__} values as {strange[0]}: turn them into numbers or words, "
+            "or leave the column out"
+        )
+    if declared is not None:
+        return Column(_with_levels(values), TEXT, declared)
+    if not present:
+        return Column(np.full(len(values), np.nan), EMPTY)
+    if all(isinstance(value, bool | np.bool_) for value in present):
+        return Column(_with_levels(values), TRUTH, (False, True))
+    if all(isinstance(value, Real) for value in present):
+        return Column(_numbers(values), NUMBER)
+    if not words and (found := _parsed(values)) is not None:
+        return Column(found, NUMBER)
+    return Column(_with_levels(values), TEXT)
+
+
+def is_missing(value: Any) -> bool:
+    """None, NaN, pandas' NA and NaT."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def _numbers(values: NDArray[Any]) -> FloatArray:
+    return np.array([np.nan if v is None else float(v) for v in values], dtype=np.float64)
+
+
+def _parsed(values: NDArray[Any]) -> FloatArray | None:
+    """Numbers in quotes as numbers."""
+    try:
+        return _numbers(values)
+    except (TypeError, ValueError):
+        return None
+
+
+def _with_levels(values: NDArray[Any]) -> NDArray[Any]:
+    made = np.empty(len(values), dtype=object)
+    made[:] = [None if value is None else plain_level(value) for value in values]
+    return made
+
+
+def categorical(column: Column) -> Column:
+    """A column of numbers as one of levels."""
+    if column.kind != NUMBER:
+        return column
+    values = np.empty(len(column.values), dtype=object)
+    values[:] = [None if np.isnan(v) else plain_level(v) for v in column.values]
+    return Column(values, TEXT)
+
+
+# -- what sites agree on --------------------------------------------------------------------
+
+
+def gathered(session: Session, told: Sequence[Any]) -> list[Any]:
+    """What every site tells, as JSON: one entry for each of this process, those of all sites back."""
+    vectors = [np.frombuffer(json.dumps(each).encode(), dtype=np.uint8) for each in told]
+    heard = session.collective.gather([vector.astype(np.float64) for vector in vectors])
+    return [json.loads(np.rint(vector).astype(np.uint8).tobytes().decode()) for vector in heard]
+
+
+def summed(session: Session, told: Sequence[FloatArray]) -> FloatArray:
+    """The sum over all sites, of one vector for each of this process."""
+    if session.whole:
+        return np.asarray(np.sum(told, axis=0))
+    return np.asarray(session.collective.sum(list(told))[0])
+
+
+def agreed_levels(
+    session: Session, parts: Sequence[Mapping[str, Column]]
+) -> dict[str, tuple[Level, ...]]:
+    """Levels of the columns that are no numbers, the same at all sites."""
+    for part in parts:
+        _refuse_ids(part)
+    told = [
+        {
+            name: [column.kind, _told(column), column.declared is not None]
+            for name, column in part.items()
+        }
+        for part in parts
+    ]
+    sites = gathered(session, told)
+    names = list(sites[0])
+    for place, site in enumerate(sites):
+        if list(site) != names:
+            odd = sorted(set(site) ^ set(names))
+            raise ValueError(
+                f"site {place} has columns {list(site)[:10]}, site 0 has {names[:10]}"
+                + (f": {odd[:5]} are not at both" if odd else ": bring them into one order")
+            )
+    return {
+        name: levels
+        for name in names
+        if (levels := _merged(name, [site[name] for site in sites])) is not None
+    }
+
+
+def _told(column: Column) -> list[Level]:
+    return [] if column.kind in (NUMBER, EMPTY) else column.levels()
+
+
+def _refuse_ids(part: Mapping[str, Column]) -> None:
+    """Words that are different in every row name the rows: they are not sent to anybody."""
+    for name, column in part.items():
+        if column.kind in (NUMBER, EMPTY) or column.declared is not None:
+            continue
+        seen = column.values[~column.missing].tolist()
+        if len(seen) >= FEWEST_IDS and len(set(seen)) == len(seen):
+            raise ValueError(
+                f"column {name!r} has another word in each of its {len(seen)} rows, as an id has: leave it out"
+            )
+
+
+def _merged(name: str, told: list[list[Any]]) -> tuple[Level, ...] | None:
+    """Levels of one column over all sites; None for numbers."""
+    kinds = {kind for kind, _, _ in told if kind != EMPTY}
+    if not kinds:
+        raise ValueError(f"column {name!r} has no value at any site: leave it out")
+    if NUMBER in kinds and len(kinds) > 1:
+        at = {kind: place for place, (kind, _, _) in reversed(list(enumerate(told)))}
+        words = " and ".join(f"{kind} at site {at[kind]}" for kind in sorted(kinds))
+        raise ValueError(f"column {name!r} holds {words}: give it one type at all sites")
+    if kinds == {NUMBER}:
+        return None
+    lists = [levels for kind, levels, _ in told if kind != EMPTY]
+    declared = [levels for kind, levels, given in told if given and kind != EMPTY]
+    union = {level for levels in lists for level in levels}
+    if declared and all(levels == declared[0] for levels in declared):
+        rest = union - set(declared[0])
+        return (*declared[0], *_sorted(name, rest))
+    return tuple(_sorted(name, union))
+
+
+def _sorted(name: str, levels: set[Level]) -> list[Level]:
+    words = [isinstance(level, str) for level in levels]
+    if any(words) and not all(words):
+        raise ValueError(
+            f"column {name!r} has words and numbers as levels, {sorted(map(str, levels))[:6]}: use one of them at all sites"
+        )
+    return sorted(levels, key=in_order)
+
+
+def check_known(name: str, column: Column, known: Sequence[Level], place: str = "") -> None:
+    """Refuse levels that no site had when the model was fitted."""
+    strange = set(column.values[~column.missing].tolist()) - set(known)
+    if strange:
+        shown = sorted(strange, key=str)[:5]
+        raise ValueError(
+            f"{place}column {name!r} has the unknown level{'s' if len(shown) > 1 else ''} "
+            f"{', '.join(map(repr, shown))}: known are {list(known)[:20]}"
+        )

@@ -1,0 +1,365 @@
+"""Formulas as in R, patsy and statsmodels, by ``formulaic``; what they learn from data is agreed over the sites.
+
+A formula is evaluated as Python. One that comes from a file may be anybody's, so only arithmetic and the functions of ``KNOWN`` are.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dmfvi.extras import lacking
+from dmfvi.inference.session import Session
+from dmfvi.linalg import FloatArray
+from dmfvi.models.regression.columns import Column, Level, gathered, summed
+
+#: functions of a formula
+KNOWN = frozenset(
+    [
+        "C",
+        "I",
+        "Q",
+        "log",
+        "log2",
+        "log10",
+        "exp",
+        "exp2",
+        "exp10",
+        "center",
+        "scale",
+        "standardize",
+        "poly",
+        "bs",
+        "cs",
+        "cr",
+        "cc",
+        "Treatment",
+        "Sum",
+        "Helmert",
+        "Diff",
+        "Poly",
+    ]
+)
+#: what may follow np. and contr.
+OF_NUMPY = frozenset(
+    [
+        "log",
+        "log1p",
+        "log2",
+        "log10",
+        "exp",
+        "expm1",
+        "sqrt",
+        "cbrt",
+        "square",
+        "abs",
+        "sign",
+        "sin",
+        "cos",
+        "tan",
+        "arctan",
+        "tanh",
+        "sinh",
+        "cosh",
+        "floor",
+        "ceil",
+        "round",
+        "minimum",
+        "maximum",
+        "clip",
+        "where",
+    ]
+)
+OF_CONTRASTS = frozenset(["treatment", "sum", "helmert", "poly", "diff", "SAS"])
+MODULES = {"np": OF_NUMPY, "contr": OF_CONTRASTS}
+#: what expressions are made of
+PARTS = (
+    ast.Expression,
+    ast.Call,
+    ast.keyword,
+    ast.Name,
+    ast.Load,
+    ast.Constant,
+    ast.List,
+    ast.Tuple,
+    ast.Dict,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.Compare,
+    ast.operator,
+    ast.unaryop,
+    ast.cmpop,
+)
+#: parameters of center, scale and standardize
+AFFINE = {"ddof", "center", "scale"}
+
+
+class Parsed(NamedTuple):
+    """Right-hand side, columns that it needs, columns inside C(), whether it has an intercept, and the left-hand side."""
+
+    right: Any
+    variables: tuple[str, ...]
+    as_levels: frozenset[str]
+    intercept: bool
+    left: Any
+
+
+@lru_cache(maxsize=64)
+def parsed(text: str) -> Parsed:
+    """A formula; refused if it is none or calls what it must not."""
+    try:
+        from formulaic import Formula
+    except ImportError as error:
+        raise lacking("formula=", "formulaic", "formula") from error
+    try:
+        made = Formula(text)
+        right, left = getattr(made, "rhs", made), getattr(made, "lhs", None)
+        terms = list(right)
+        of_left = [] if left is None else list(left)
+    except Exception as error:  # the parser raises nearly anything
+        raise ValueError(
+            f"formula {text!r} cannot be read: {str(error).splitlines()[0]}"
+        ) from error
+    if len(of_left) > 1:
+        raise ValueError(f"formula {text!r} has {len(of_left)} targets: name one")
+    factors = [factor for term in [*terms, *of_left] for factor in term.factors]
+    for factor in factors:
+        if factor.eval_method.value == "python":
+            _check_expression(str(factor.expr), text)
+    order = _variables(terms)
+    levels = {
+        name for term in terms for factor in term.factors for name in _in_levels(str(factor.expr))
+    }
+    intercept = any(str(term) == "1" for term in terms)
+    return Parsed(right, tuple(order), frozenset(levels & set(order)), intercept, left)
+
+
+def _check_expression(expression: str, text: str) -> None:
+    try:
+        tree = ast.parse(expression, mode="eval")
+    except SyntaxError as error:
+        raise ValueError(
+            f"formula {text!r}: {expression!r} cannot be read ({error.msg})"
+        ) from error
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    inner = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            base = node.value.id if isinstance(node.value, ast.Name) else ""
+            allowed = MODULES.get(base, frozenset())
+            fine = node.attr in allowed
+        elif isinstance(node, ast.Name):
+            fine = (
+                id(node) in inner or id(node) not in called or node.id in KNOWN
+            ) and not node.id.startswith("__")
+        else:
+            fine = isinstance(node, PARTS)
+        if not fine:
+            raise ValueError(
+                f"formula {text!r}: {expression!r} uses {ast.unparse(node)!r}; known are columns, arithmetic, "
+                f"{', '.join(sorted(KNOWN))}, and np.log, np.sqrt and the like"
+            )
+
+
+def _variables(terms: Sequence[Any]) -> list[str]:
+    """Columns that terms need, in the order in which they occur."""
+    found: list[str] = []
+    for factor in (factor for term in terms for factor in term.factors):
+        expression = str(factor.expr)
+        if factor.eval_method.value == "lookup":
+            found.append(expression)
+        elif factor.eval_method.value == "python":
+            tree = ast.parse(expression, mode="eval")
+            found += [
+                str(node.args[0].value)
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "Q"
+                and node.args
+                and isinstance(node.args[0], ast.Constant)
+            ]
+            names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+            found += [name for name in names if name not in KNOWN and name not in MODULES]
+    return list(dict.fromkeys(found))
+
+
+def _in_levels(expression: str) -> list[str]:
+    """Columns that are directly inside C()."""
+    try:
+        tree = ast.parse(expression, mode="eval")
+    except SyntaxError:  # the name of a column, with spaces
+        return []
+    return [
+        node.args[0].id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "C"
+        and node.args
+        and isinstance(node.args[0], ast.Name)
+    ]
+
+
+def target_of(text: str) -> str | None:
+    """The left-hand side, None without one."""
+    left = parsed(text).left
+    return None if left is None else str(next(iter(left)))
+
+
+def target_variables(text: str) -> list[str]:
+    """Columns of the left-hand side."""
+    left = parsed(text).left
+    return [] if left is None else _variables(list(left))
+
+
+def frame_of(columns: Mapping[str, Column], levels: Mapping[str, Sequence[Level]]) -> Any:
+    """A pandas frame, categories with the agreed levels."""
+    import pandas
+
+    return pandas.DataFrame(
+        {
+            name: pandas.Categorical(list(column.values), categories=list(levels[name]))
+            if name in levels
+            else column.values
+            for name, column in columns.items()
+        }
+    )
+
+
+def evaluated_target(text: str, columns: Mapping[str, Column]) -> Any:
+    """Values of the left-hand side: a column as it is, or an expression of columns."""
+    name = target_of(text)
+    assert name is not None
+    if name in columns:
+        return columns[name].values
+    made = _matrix(parsed(text).left, frame_of(columns, {}), {}, {})
+    # a left-hand side has no intercept
+    values = np.asarray(made, dtype=np.float64)
+    if values.shape[1] != 1:
+        raise ValueError(f"the target {name!r} has {values.shape[1]} columns: name one")
+    return values[:, 0]
+
+
+def _matrix(
+    right: Any, frame: Any, transforms: Mapping[str, Any], levels: Mapping[str, Any]
+) -> Any:
+    from formulaic import ModelSpec
+    from formulaic.parser.types import Factor
+
+    spec = ModelSpec(
+        formula=right,
+        ensure_full_rank=True,
+        na_action="ignore",
+        output="pandas",
+        transform_state=copy.deepcopy(dict(transforms)),
+        encoder_state={
+            name: (Factor.Kind.CATEGORICAL, {"categories": list(known)})
+            for name, known in levels.items()
+        },
+    )
+    try:
+        with np.errstate(all="ignore"):
+            return spec.get_model_matrix(frame, context={})
+    except Exception as error:
+        raise ValueError(f"formula {right}: {error}") from error
+
+
+def terms_and_matrix(
+    text: str,
+    columns: Mapping[str, Column],
+    levels: Mapping[str, Sequence[Level]],
+    transforms: Mapping[str, Any],
+    derived: Mapping[str, Any],
+) -> tuple[list[str], FloatArray]:
+    """The design without its intercept, and the names of its columns."""
+    made = _matrix(parsed(text).right, frame_of(columns, levels), transforms, derived)
+    kept = [name for name in made.columns if name != "Intercept"]
+    return [str(name) for name in kept], np.asarray(made[kept], dtype=np.float64)
+
+
+def agreed_states(
+    text: str,
+    session: Session,
+    parts: Sequence[Mapping[str, Column]],
+    levels: Mapping[str, Sequence[Level]],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What functions of the formula learn from data: means and scales as sums, levels as names, anything else must be the same."""
+    right = parsed(text).right
+    made = [_matrix(right, frame_of(part, levels), {}, {}).model_spec for part in parts]
+    rows = [len(next(iter(part.values())).values) if part else 0 for part in parts]
+    own = [
+        {
+            "transforms": {name: _plain(state) for name, state in spec.transform_state.items()},
+            "levels": {
+                name: [_plain(level) for level in state["categories"]]
+                for name, (_, state) in spec.encoder_state.items()
+                if "categories" in state
+            },
+        }
+        for spec in made
+    ]
+    affine = [n for n, state in own[0]["transforms"].items() if set(state) == AFFINE]
+    told = [
+        {
+            "levels": each["levels"],
+            "fixed": {n: repr(s) for n, s in each["transforms"].items() if n not in affine},
+        }
+        for each in own
+    ]
+    sites = gathered(session, told)
+    for name in sites[0]["fixed"]:
+        if any(site["fixed"].get(name) != sites[0]["fixed"][name] for site in sites):
+            raise ValueError(
+                f"formula: {name} learns from a site's own rows, and the sites have learned different things: give it what it "
+                "learns, as in bs(x, knots=[...], lower_bound=..., upper_bound=...)"
+            )
+    derived = {
+        name: sorted({level for site in sites for level in site["levels"].get(name, [])}, key=str)
+        for name in sites[0]["levels"]
+        if any(site["levels"].get(name) != sites[0]["levels"][name] for site in sites)
+    }
+    transforms = {n: s for n, s in own[0]["transforms"].items() if n not in affine}
+    for name in affine:
+        inside = [other for other in own[0]["transforms"] if other != name and other in name]
+        if inside:
+            raise ValueError(f"formula: {name} contains {inside[0]}: leave one of them out")
+        states = [each["transforms"][name] for each in own]
+        transforms[name] = _pooled(session, states, rows)
+    return transforms, derived
+
+
+def _pooled(session: Session, states: list[dict[str, Any]], rows: list[int]) -> dict[str, Any]:
+    """Mean and deviation of all sites' rows from each site's own: two sums."""
+    first = states[0]
+    ddof = int(first["ddof"])
+    made: dict[str, Any] = dict(first)
+    centres = [0.0 if s["center"] is None else float(s["center"]) for s in states]
+    total = summed(session, [np.array([n, n * c]) for n, c in zip(rows, centres, strict=True)])
+    mean = float(total[1] / total[0])
+    if first["center"] is not None:
+        made["center"] = mean
+    if first["scale"] is not None:
+        squares = [
+            (max(n - ddof, 0) * float(s["scale"]) ** 2 if n > ddof else 0.0) + n * (c - mean) ** 2
+            for s, n, c in zip(states, rows, centres, strict=True)
+        ]
+        whole = summed(session, [np.array([value]) for value in squares])
+        made["scale"] = float(np.sqrt(whole[0] / max(float(total[0]) - ddof, 1.0)))
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's."""
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,263 @@
+"""PiecewiseExponentialRegression, decentralized."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm
+from sklearn.utils.validation import check_is_fitted
+
+from dmfvi.estimator import generator_of
+from dmfvi.inference.session import InferenceObserver
+from dmfvi.linalg import FloatArray
+from dmfvi.models.glm.estimator import GlmEstimator
+from dmfvi.models.regression.table import CoefficientTable, rows_of
+from dmfvi.models.survival.base import SurvivalRegression
+from dmfvi.models.survival.times import agree_on_quantiles, check_pairs, checked_breakpoints
+from dmfvi.validation import check_level, check_whole
+
+#: draws of the posterior for survival curves
+DRAWS = 1000
+
+
+@dataclass(eq=False, repr=False)
+class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type: ignore[misc]
+    """Proportional hazards with a hazard that is constant between agreed times: the pooled posterior at every node.
+
+        hazard(t | x) = exp(a_k + x.w)  for t in the k-th interval
+
+    It is a Poisson model of events in each interval with the time at risk as exposure (Holford 1980; Laird & Olivier 1981).
+
+    Parameters
+    ----------
+    n_intervals : int
+        Number of intervals, between quantiles of all nodes' event times.
+    breakpoints : array or None
+        Times at which the hazard may change; None is the quantiles.
+    time_varying : tuple of str
+        Terms whose effect may be another in every interval.
+    prior_precision : float, array, "learned" or None
+        Prior precision of the coefficients, then of the intervals' log hazards relative to the first; None is 1 in standardised columns.
+    intercept_precision : float or None
+        Prior precision of the mean log hazard around that of all data; None is 0.01, 0 is a flat prior.
+    fit_intercept : bool
+        Must be True: the first interval's log hazard.
+    {table parameters}
+    {shared parameters}
+
+    Attributes
+    ----------
+    coef_ : array
+        Posterior mean of the log hazard ratios; an effect that varies has one for each interval.
+    breakpoints_ : array (n_intervals - 1,)
+        Times between the intervals.
+    log_hazard_ : array (n_intervals,)
+        Posterior mean of the log hazard in each interval where all covariates are zero.
+    n_subjects_ : int
+        Rows of all nodes.
+    n_events_ : int
+        Events of all nodes.
+    {shared attributes}
+    """
+
+    family = "poisson"
+
+    _: KW_ONLY
+    n_intervals: int = 10
+    breakpoints: ArrayLike | None = None
+    time_varying: tuple[str, ...] = ()
+
+    _kept = ("breakpoints_", "_base_terms")
+
+    def fit(  # type: ignore[override]
+        self,
+        X: Any,
+        y: Any = None,
+        event: Any = None,
+        *,
+        time: Any = None,
+        sample_weight: Any = None,
+        observer: InferenceObserver | None = None,
+    ) -> Self:
+        """Fit to X (n, D), times and events (n,), split evenly over the nodes, or to one array of each per node.
+
+        y are the times (also as ``time=``) with ``event``, 1 where it happened and 0 where the time is censored; or both, as two columns (time, event)
+        or as scikit-survival's structured array. Of frames they may be names of columns.
+        """
+        self._check_settings()
+        check_whole("n_intervals", self.n_intervals, 1)
+        if not self.fit_intercept:
+            raise ValueError("fit_intercept=False: a hazard cannot be zero in the first interval")
+        session = self._exact_session()
+        parts, weights, _ = self._subjects(X, y, event, time, session, weight=sample_weight)
+        for _, pairs in parts:
+            check_pairs(pairs, positive=True)
+        if self.breakpoints is None:
+            count = int(self.n_intervals)
+            self.breakpoints_ = session.agree(
+                lambda pairs: agree_on_quantiles(pairs, count), [pairs for _, pairs in parts]
+            )[0]
+        else:
+            self.breakpoints_ = checked_breakpoints(self.breakpoints)
+        self._base_terms = self._terms_of(parts[0][0].shape[1])
+        self._varying()
+        spread = [self._at_risk(*part, w) for part, w in zip(parts, weights, strict=True)]
+        rows = {
+            "exposure": [each[2] for each in spread],
+            "sample_weight": [each[3] for each in spread],
+        }
+        return self._fit_shards(
+            session, [each[0] for each in spread], [each[1] for each in spread], rows, observer
+        )
+
+    # -- subjects and intervals ---------------------------------------------------------------
+
+    @property
+    def _edges(self) -> FloatArray:
+        return np.concatenate([[0.0], self.breakpoints_, [np.inf]])
+
+    def _varying(self) -> list[int]:
+        """Places of the terms whose effect varies."""
+        unknown = [name for name in self.time_varying if name not in self._base_terms]
+        if unknown:
+            raise ValueError(
+                f"time_varying names {unknown[:5]}, which are none of the terms {self._base_terms[:20]}"
+            )
+        return [self._base_terms.index(name) for name in self.time_varying]
+
+    def _at_risk(
+        self, x: FloatArray, pairs: FloatArray, weight: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """One row for each subject and interval that it enters: design, events, time at risk, weights."""
+        time, event = pairs[:, 0], pairs[:, 1]
+        last = np.searchsorted(self.breakpoints_, time, side="left")
+        subject = np.repeat(np.arange(len(time)), last + 1)
+        interval = np.arange(len(subject)) - np.repeat(np.cumsum(last + 1) - last - 1, last + 1)
+        edges = self._edges
+        risk = np.minimum(time[subject], edges[interval + 1]) - edges[interval]
+        happened = event[subject] * (interval == last[subject])
+        return self._interval_rows(x[subject], interval), happened, risk, weight[subject]
+
+    def _interval_rows(self, x: FloatArray, interval: NDArray[np.int64]) -> FloatArray:
+        """Design of rows in intervals: covariates, those that vary once for each interval, indicators of all intervals but the first."""
+        count = len(self.breakpoints_) + 1
+        inside = (interval[:, None] == np.arange(count)).astype(np.float64)
+        columns = []
+        varying = self._varying()
+        for j in range(x.shape[1]):
+            columns += [x[:, j, None] * inside] if j in varying else [x[:, j, None]]
+        return np.hstack([*columns, inside[:, 1:]])
+
+    def _interval_names(self) -> list[str]:
+        edges = [f"{edge:.6g}" for edge in self._edges]
+        ends = [f"({a}, {b}]" for a, b in pairwise(edges[:-1])]
+        return [*ends, f"({edges[-2]}, inf)"]
+
+    def _names(self) -> list[str]:
+        """Terms; one that varies once for each interval."""
+        made = []
+        for name in self._base_terms:
+            varies = name in self.time_varying
+            made += [f"{name} {part}" for part in self._interval_names()] if varies else [name]
+        return made
+
+    def _take(self, node: int) -> None:
+        super()._take(node)
+        turn = self._shown_matrix()
+        mean = np.append(self.coef_, self.intercept_)
+        self._shown_mean = turn @ mean
+        self._shown_covariance = turn @ self.coef_covariance_ @ turn.T
+        size = len(self._names())
+        self.coef_ = self._shown_mean[:size]
+        self.coef_covariance_ = self._shown_covariance[:size, :size]
+        self.log_hazard_ = self._shown_mean[size:]
+
+    def _shown_matrix(self) -> FloatArray:
+        """From (coefficients, relative log hazards, intercept) to (coefficients, log hazards)."""
+        size, count = len(self._names()), len(self.breakpoints_) + 1
+        turn = np.zeros((size + count, size + count))
+        turn[:size, :size] = np.eye(size)
+        turn[size:, -1] = 1.0
+        turn[size + 1 :, size:-1] = np.eye(count - 1)
+        return turn
+
+    # -- the table ----------------------------------------------------------------------------
+
+    def coefficient_table(self, level: float = 0.9) -> CoefficientTable:
+        """Log hazard ratios with hazard ratios, and the log hazard in each interval, with central intervals."""
+        names = self._names()
+        hazards = [f"log hazard {part}" for part in self._interval_names()]
+        rows = rows_of(
+            [*names, *hazards],
+            self._shown_mean,
+            np.sqrt(np.diag(self._shown_covariance)),
+            lambda size: float(norm.ppf(0.5 + 0.5 * size)),
+            level,
+            [True] * len(names) + [False] * len(hazards),
+        )
+        title = "Piecewise exponential regression"
+        return CoefficientTable(title, self._facts(), level, "hazard ratio", rows)
+
+    # -- predictions --------------------------------------------------------------------------
+
+    def _relative(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of each row's log hazard relative to the mean row's, averaged over intervals."""
+        x = self._checked_rows(X)
+        shift = self._mean_row()
+        count = len(self.breakpoints_) + 1
+        gap: Any = 0.0
+        for k in range(count):
+            at = np.full(len(x), k)
+            here = self._design(self._interval_rows(x, at))
+            there = self._design(self._interval_rows(shift[None], at[:1]))
+            gap = gap + (here - there) / count
+        p = self._belief_normal.parameters()
+        variance = np.einsum("ni,ij,nj->n", gap, p["covariance"], gap, optimize=True)
+        return np.asarray(gap @ p["mean"]), np.maximum(variance, 0.0)
+
+    def _mean_row(self) -> FloatArray:
+        """Mean covariates over all rows at risk; those of a term that varies add up over the intervals."""
+        count, at, made = len(self.breakpoints_) + 1, 0, []
+        for name in self._base_terms:
+            width = count if name in self.time_varying else 1
+            made.append(self._units.shift[at : at + width].sum())
+            at += width
+        return np.array(made)
+
+    def predict_cumulative_hazard(self, X: Any, times: ArrayLike) -> FloatArray:
+        """Posterior mean of the cumulative hazard of each row at each time (n, n_times)."""
+        return np.asarray(self._hazards(X, times).mean(0))
+
+    def predict_survival_function(
+        self, X: Any, times: ArrayLike, level: float | None = None
+    ) -> Any:
+        """Posterior mean of the probability to survive each time (n, n_times); with ``level`` the ends of its central interval."""
+        curves = np.exp(-self._hazards(X, times))
+        if level is None:
+            return np.asarray(curves.mean(0))
+        check_level(level)
+        low, high = np.quantile(curves, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
+        return low, high
+
+    def _hazards(self, X: Any, times: ArrayLike) -> FloatArray:
+        """Cumulative hazards under draws of the posterior (draws, n, n_times)."""
+        check_is_fitted(self)
+        x = self._checked_rows(X)
+        at = np.asarray(times, dtype=np.float64)
+        if at.ndim != 1 or not (at >= 0).all():
+            raise ValueError(f"times must not be negative, one axis, received shape {at.shape}")
+        theta = self._belief_normal.sample(generator_of(0), DRAWS)
+        edges = self._edges
+        total = np.zeros((DRAWS, len(x), len(at)))
+        for k in range(len(edges) - 1):
+            risk = np.clip(at - edges[k], 0.0, edges[k + 1] - edges[k])
+            if not risk.any():
+                continue
+            design = self._design(self._interval_rows(x, np.full(len(x), k)))
+            rate = np.exp(self._target.shift + theta @ design.T)
+            total += rate[:, :, None] * risk
+        return total

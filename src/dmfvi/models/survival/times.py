@@ -1,0 +1,179 @@
+"""Times and events: how users give them, and grids of times that the nodes agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dmfvi.linalg import FloatArray, plain
+from dmfvi.models.regression.columns import columns_of, is_frame
+from dmfvi.validation import is_shard_list
+
+#: powers of two between which times may lie, and parts of an octave that are told apart
+OCTAVES, PARTS = 64, 256
+
+
+def pair_of(time: Any, event: Any, where: str = "") -> FloatArray:
+    """(n, 2): time, and 1 for an event or 0 for a censored time.
+
+    ``time`` alone may be both: a structured array with a field of truth values and one of numbers (scikit-survival), or two columns (time,
+    event); one column without ``event`` are all events.
+    """
+    given = np.asarray(time)
+    if event is None and given.dtype.names is not None:
+        names = given.dtype.names
+        flags = [n for n in names if given.dtype[n].kind == "b"]
+        rest = [n for n in names if n not in flags]
+        if len(flags) != 1 or len(rest) != 1:
+            raise ValueError(
+                f"{where}y is a structured array with fields {list(names)}: it needs one of truth values (event) and one of "
+                "numbers (time)"
+            )
+        given, event = given[rest[0]], given[flags[0]]
+    elif event is None and given.ndim == 2 and given.shape[1] == 2:
+        given, event = given[:, 0], given[:, 1]
+    times = np.asarray(given, dtype=np.float64)
+    if times.ndim == 2 and times.shape[1] == 1:
+        times = times[:, 0]
+    if times.ndim != 1:
+        raise ValueError(
+            f"{where}y must be times, or two columns (time, event), received shape {times.shape}"
+        )
+    flags_given = np.ones(len(times)) if event is None else np.asarray(event)
+    if flags_given.shape != times.shape:
+        raise ValueError(
+            f"{where}event must have one entry for each of {len(times)} times, received shape {flags_given.shape}"
+        )
+    return np.column_stack([times, flags_given.astype(np.float64)])
+
+
+def check_pairs(pairs: NDArray[Any], positive: bool) -> None:
+    """Refuse times and events that cannot be."""
+    times, events = pairs[:, 0], pairs[:, 1]
+    if not np.isfinite(pairs).all():
+        raise ValueError("y contains NaN or infinity: every row needs a time and an event")
+    if (times < 0).any() or (positive and (times <= 0).any()):
+        word = "positive" if positive else "not negative"
+        raise ValueError(f"times must be {word}, received {times.min():g}")
+    strange = np.setdiff1d(events, [0.0, 1.0])
+    if len(strange):
+        raise ValueError(
+            f"event must be 1 (it happened) or 0 (censored), received {plain(strange[0])!r}: pass status == 2, for example"
+        )
+
+
+def pairs_of(X: Any, time: Any, event: Any) -> tuple[Any, list[str]]:
+    """Times and events beside X, a list where X is one, and the columns of X that they were taken from."""
+    if time is None:
+        raise ValueError(
+            "requires y to be passed, but the target y is None: pass times and events, fit(X, time, event)"
+        )
+    listed = is_shard_list(X)
+    names = [name for name in (time, event) if isinstance(name, str)]
+    made = []
+    for place, part in enumerate(X if listed else [X]):
+        where = f"shard {place}: " if listed else ""
+        if names and not is_frame(part):
+            raise ValueError(f"{where}{names[0]!r} names a column: pass a frame")
+        own = [_part(value, part, place, listed) for value in (time, event)]
+        pair = pair_of(own[0], own[1], where)
+        if len(pair) != len(part):
+            raise ValueError(
+                f"{where}X has {len(part)} rows and y {len(pair)}: inconsistent numbers of samples, pass one time per row"
+            )
+        made.append(pair)
+    return (made if listed else made[0]), names
+
+
+def _part(value: Any, frame: Any, place: int, listed: bool) -> Any:
+    if isinstance(value, str):
+        column = columns_of(frame, [value])[value]
+        if column.values.dtype.kind == "f":
+            return column.values
+        words = [v for v in column.values if v is not None and not isinstance(v, bool)]
+        if words:
+            raise ValueError(f"column {value!r} holds {words[0]!r}: times and events are numbers")
+        return np.array([np.nan if v is None else float(v) for v in column.values])
+    if value is None:
+        return None
+    if listed:
+        if not isinstance(value, list | tuple):
+            raise ValueError(
+                "X is a list of shards: pass times and events as lists too, one array per shard"
+            )
+        return value[place]
+    return value
+
+
+# -- agreed grids ---------------------------------------------------------------------------
+
+
+def cells_of(times: FloatArray) -> NDArray[np.int64]:
+    """The cell of each time: octaves in ``PARTS`` parts, fine enough for quantiles and coarse enough to name nobody's time."""
+    safe = np.maximum(times, 2.0**-OCTAVES)
+    mantissa, exponent = np.frexp(safe)  # safe = mantissa 2^exponent, mantissa in [1/2, 1)
+    octave = np.clip(exponent + OCTAVES, 0, 2 * OCTAVES)
+    return np.asarray(octave * PARTS + np.floor((2.0 * mantissa - 1.0) * PARTS), dtype=np.int64)
+
+
+def upper_edges(cells: NDArray[np.int64]) -> FloatArray:
+    """The right end of each cell."""
+    octave, part = np.divmod(np.asarray(cells), PARTS)
+    return np.ldexp(0.5 + 0.5 * (part + 1.0) / PARTS, octave - OCTAVES)
+
+
+def lower_edges(cells: NDArray[np.int64]) -> FloatArray:
+    """The left end of each cell."""
+    octave, part = np.divmod(np.asarray(cells), PARTS)
+    return np.ldexp(0.5 + 0.5 * part / PARTS, octave - OCTAVES)
+
+
+def agree_on_quantiles(
+    pairs: FloatArray, n_intervals: int
+) -> Generator[FloatArray, FloatArray, FloatArray]:
+    """Times that cut all nodes' events into intervals of about as many each: two sums of counts.
+
+    The first finds the octaves that have events, the second counts them in parts of these octaves.
+    """
+    times = pairs[pairs[:, 1] > 0, 0]
+    cells = cells_of(times)
+    octaves = np.bincount(cells // PARTS, minlength=2 * OCTAVES + 1).astype(np.float64)
+    total = yield octaves
+    used = np.flatnonzero(np.rint(total) > 0)
+    if not len(used):
+        raise ValueError("no event at any node: nothing is known of the hazard")
+    own = np.zeros((len(used), PARTS))
+    place = np.searchsorted(used, cells // PARTS)
+    np.add.at(own, (place, cells % PARTS), 1.0)
+    counts = np.rint((yield own.ravel()))
+    edges = upper_edges((used[:, None] * PARTS + np.arange(PARTS)).ravel())
+    below = np.cumsum(counts)
+    wanted = np.arange(1, n_intervals) * below[-1] / n_intervals
+    at = np.searchsorted(below, wanted)
+    cuts = np.unique(edges[at])
+    last = edges[np.flatnonzero(counts > 0)[-1]]
+    return np.asarray(cuts[cuts < last])
+
+
+def checked_breakpoints(given: ArrayLike) -> FloatArray:
+    """Cut points that a user gives."""
+    cuts = np.asarray(given, dtype=np.float64)
+    if cuts.ndim != 1 or not np.isfinite(cuts).all() or (np.diff(cuts) <= 0).any():
+        raise ValueError(f"breakpoints must be increasing times, received {plain(given)!r}")
+    if len(cuts) and cuts[0] <= 0:
+        raise ValueError(f"breakpoints must be positive, received {cuts[0]:g}")
+    return cuts
+
+
+def concordance(risk: FloatArray, pairs: FloatArray) -> float:
+    """Harrell's C: of pairs whose order is known, the part in which the higher risk has the event first; ties count half."""
+    time, event = pairs[:, 0], pairs[:, 1] > 0
+    good = known = 0.0
+    for i in np.flatnonzero(event):
+        later = (time > time[i]) | ((time == time[i]) & ~event)
+        good += float((risk[i] > risk[later]).sum() + 0.5 * (risk[i] == risk[later]).sum())
+        known += float(later.sum())
+    return good / known if known else 0.5

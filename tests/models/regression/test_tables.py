@@ -1,0 +1,322 @@
+"""Frames, formulas, levels and missing entries: every site has the pooled design and the pooled posterior."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import dmfvi
+from cli_run import dmfvi_command
+from dmfvi import (
+    BayesianLinearRegression,
+    BayesianLogisticRegression,
+    BayesianPoissonRegression,
+    GeneralizedLinearModel,
+    Network,
+)
+from mpi_runs import run as run_ranks
+
+FORMULA = "~ age + C(sex) * dose + ward + center(np.log(age)) + scale(dose):smoker"
+ESTIMATORS: dict[str, Any] = {
+    "linear": BayesianLinearRegression,
+    "logistic": lambda **more: BayesianLogisticRegression(classes=["no", "yes"], **more),
+    "poisson": BayesianPoissonRegression,
+    "student-t": lambda **more: GeneralizedLinearModel(family="student-t", **more),
+    "ordinal": lambda **more: GeneralizedLinearModel(family="ordinal", **more),
+}
+TARGETS = {
+    "linear": "level",
+    "logistic": "ill",
+    "poisson": "visits",
+    "student-t": "level",
+    "ordinal": "grade",
+}
+each = pytest.mark.parametrize("name", list(ESTIMATORS))
+NETWORKS = [Network.ring(4), Network(nx.lollipop_graph(3, 1), "lollipop")]
+
+
+def table(n: int = 160, seed: int = 0, missing: float = 0.0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    made = pd.DataFrame(
+        {
+            "age": rng.uniform(20, 90, n),
+            "sex": rng.choice(["female", "male"], n),
+            "dose": rng.normal(size=n),
+            "ward": rng.choice(["east", "north", "west"], n),
+            "smoker": rng.random(n) < 0.4,
+            "years": rng.uniform(0.5, 2.0, n),
+        }
+    )
+    eta = 0.02 * (made.age - 50) + 0.5 * (made.sex == "male") * made.dose
+    made["level"] = eta + rng.normal(size=n)
+    made["ill"] = np.where(rng.random(n) < 1 / (1 + np.exp(-eta)), "yes", "no")
+    made["visits"] = rng.poisson(np.exp(eta) * made.years)
+    made["grade"] = np.digitize(eta + rng.logistic(size=n), [-0.5, 0.8])
+    if missing:
+        made["weight"] = made.age + 5 * rng.normal(size=n)
+        for column in ("age", "dose"):
+            made.loc[rng.random(n) < missing, column] = np.nan
+    return made
+
+
+def sites(whole: pd.DataFrame, by: str) -> list[pd.DataFrame]:
+    """Four sites of unequal size, sorted: some lack a level or a class."""
+    ordered = whole.sort_values(by, kind="stable")
+    return [ordered.iloc[a:b] for a, b in ((0, 11), (11, 60), (60, 130), (130, len(whole)))]
+
+
+@each
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda n: n.name)
+def test_sites_that_lack_levels_have_the_pooled_posterior(name: str, network: Network) -> None:
+    whole = table()
+    formula = f"{TARGETS[name]} {FORMULA}"
+    pooled = ESTIMATORS[name](formula=formula).fit(whole)
+    for by in ("ward", TARGETS[name]):
+        parts = sites(whole, by)
+        assert parts[0][by].nunique() < whole[by].nunique()
+        model = ESTIMATORS[name](formula=formula, network=network).fit(parts)
+        assert model.term_names_ == pooled.term_names_
+        for posterior in model.node_posteriors_:
+            assert posterior.distance(pooled.posterior_) < 1e-9
+        ask = getattr(pooled, "predict_proba", pooled.predict)
+        theirs = getattr(model, "predict_proba", model.predict)(parts[0])
+        np.testing.assert_allclose(theirs, ask(parts[0]), rtol=1e-8, atol=1e-10)
+
+
+def test_terms_are_named_as_in_statsmodels_and_have_its_least_squares_estimates() -> None:
+    import statsmodels.formula.api as smf
+
+    whole = table()
+    formula = "level ~ age + C(sex) * dose + ward + smoker + np.log(years)"
+    model = BayesianLinearRegression(formula=formula, prior_precision=1e-10).fit(whole)
+    theirs = smf.ols(formula, whole).fit()
+    frame = model.summary_frame()
+    assert set(frame.index) == set(theirs.params.index)
+    gap = (frame.estimate - theirs.params[frame.index]) / theirs.bse[frame.index]
+    assert gap.abs().max() < 1e-3
+
+
+def test_a_frame_with_words_is_coded_with_the_first_level_as_reference() -> None:
+    whole = table()
+    columns = ["age", "sex", "ward", "smoker"]
+    model = BayesianLinearRegression().fit(whole[columns], whole.level)
+    assert model.term_names_ == [
+        "age",
+        "sex[T.male]",
+        "ward[T.north]",
+        "ward[T.west]",
+        "smoker[T.True]",
+    ]
+    assert list(model.feature_names_in_) == columns
+    assert "reference sex=female ward=east smoker=False" in model.summary()
+    by_formula = BayesianLinearRegression(formula="level ~ age + sex + ward + smoker").fit(whole)
+    np.testing.assert_allclose(model.coef_, by_formula.coef_, rtol=1e-9)
+    # declared categories have an order of their own
+    ordered = whole.assign(ward=pd.Categorical(whole.ward, ["west", "north", "east"]))
+    turned = BayesianLinearRegression().fit(ordered[columns], whole.level)
+    assert turned.term_names_[2:4] == ["ward[T.north]", "ward[T.east]"]
+
+
+def test_polars_frames_are_pandas_frames() -> None:
+    whole = table(missing=0.1)
+    formula = "visits ~ age + C(sex) * dose + ward + smoker"
+    one = BayesianPoissonRegression(formula=formula).fit(whole, exposure="years")
+    frames = [pl.from_pandas(part) for part in sites(whole, "ward")]
+    other = BayesianPoissonRegression(formula=formula, network=Network.ring(4)).fit(
+        frames, exposure="years"
+    )
+    assert other.posterior_.distance(one.posterior_) < 1e-9
+    assert one.n_dropped_ == other.n_dropped_ > 0
+    complete = whole.dropna()
+    np.testing.assert_allclose(
+        other.predict(pl.from_pandas(complete), exposure="years"),
+        one.predict(complete, exposure="years"),
+        rtol=1e-9,
+    )
+
+
+@pytest.mark.parametrize("how", ["drop", "impute"])
+@pytest.mark.parametrize("with_formula", [True, False])
+def test_missing_entries_are_dropped_or_imputed_alike_everywhere(
+    how: Any, with_formula: bool
+) -> None:
+    whole = table(missing=0.15)
+    whole.loc[3, "ward"] = None
+    columns = ["age", "dose", "weight", "ward"]
+    whole.loc[7, "level"] = np.nan
+    more: dict[str, Any] = {"missing": how}
+    if with_formula:
+        more["formula"] = "level ~ age + dose + weight + ward"
+    fits = []
+    for parts in ([whole], sites(whole, "ward")):
+        network = Network.ring(4) if len(parts) > 1 else None
+        model = BayesianLinearRegression(network=network, **more)
+        if with_formula:
+            model.fit(parts if network else whole)
+        elif network:
+            model.fit([part[columns] for part in parts], [part.level for part in parts])
+        else:
+            model.fit(whole[columns], whole.level)
+        fits.append(model)
+    pooled, spread = fits
+    assert spread.posterior_.distance(pooled.posterior_) < 1e-9
+    incomplete = whole[["age", "dose"]].isna().any(axis=1)
+    unusable = whole.ward.isna() | whole.level.isna()
+    if how == "drop":
+        assert (pooled.n_dropped_, pooled.n_imputed_) == ((incomplete | unusable).sum(), 0)
+        assert f"n missing {pooled.n_dropped_} dropped" in spread.summary()
+        complete = BayesianLinearRegression(formula="level ~ age + dose + weight + ward")
+        complete.fit(whole.dropna(subset=["level", *columns]))
+        np.testing.assert_allclose(pooled.coef_, complete.coef_, rtol=1e-9)
+    else:
+        assert (spread.n_dropped_, spread.n_imputed_) == (2, (incomplete & ~unusable).sum())
+        assert "imputed by the joint Gaussian" in spread.summary()
+        assert np.isfinite(spread.predict(whole[whole.ward.notna()])).all()
+
+
+def test_imputation_finds_the_coefficients_of_the_complete_data() -> None:
+    rng = np.random.default_rng(5)
+    n = 4000
+    x = rng.multivariate_normal([1.0, -2.0], [[1.0, 0.8], [0.8, 1.0]], size=n)
+    y = x @ [1.0, -0.5] + 0.3 * rng.normal(size=n)
+    # the second is missing where the first is large: dropping rows is fine, filling in the mean is not
+    x[(x[:, 0] > 1.5) & (rng.random(n) < 0.8), 1] = np.nan
+    model = BayesianLinearRegression(missing="impute").fit(x, y)
+    np.testing.assert_allclose(model.coef_, [1.0, -0.5], atol=0.05)
+    filled = np.where(np.isnan(x), np.nanmean(x, axis=0), x)
+    assert abs(BayesianLinearRegression().fit(filled, y).coef_[0] - 1.0) > 0.1
+
+
+def test_arrays_with_missing_entries_are_still_refused_by_default() -> None:
+    whole = table(missing=0.2)
+    with pytest.raises(ValueError, match="contains NaN"):
+        BayesianLinearRegression().fit(whole[["age", "dose"]].to_numpy(), whole.level)
+    with pytest.raises(ValueError, match=r"no value in column 'age'.*missing='drop'"):
+        BayesianLinearRegression().fit(whole[["age", "ward"]], whole.level)
+    dropped = BayesianLinearRegression(missing="drop")
+    dropped.fit(whole[["age", "dose"]].to_numpy(), whole.level.to_numpy())
+    assert dropped.n_dropped_ == whole[["age", "dose"]].isna().any(axis=1).sum()
+
+
+@pytest.mark.parametrize("name", ["linear", "logistic"])
+def test_a_saved_model_builds_the_same_design(name: str, tmp_path: Path) -> None:
+    whole = table(missing=0.1)
+    formula = f"{TARGETS[name]} ~ center(age) + C(sex) * dose + bs(weight, df=4) + poly(years, 2)"
+    model = ESTIMATORS[name](formula=formula, missing="impute").fit(whole)
+    dmfvi.save(model, tmp_path / "model.npz")
+    loaded = dmfvi.load(tmp_path / "model.npz")
+    ask = "predict_proba" if name == "logistic" else "predict"
+    new = table(20, seed=9, missing=0.1)
+    new["weight"] = whole.weight[:20]
+    np.testing.assert_array_equal(getattr(loaded, ask)(new), getattr(model, ask)(new))
+    assert loaded.summary() == model.summary()
+
+
+def test_unknown_levels_are_refused_with_the_known_ones() -> None:
+    whole = table()
+    new = whole.assign(ward="south")
+    for model in (
+        BayesianLinearRegression(formula="level ~ C(ward) + age").fit(whole),
+        BayesianLinearRegression().fit(whole[["age", "ward"]], whole.level),
+    ):
+        with pytest.raises(
+            ValueError, match=r"column 'ward' has the unknown level 'south': known are \['east'"
+        ):
+            model.predict(new)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"formula": "level ~ nothing"}, "no column \\['nothing'\\]"),
+        ({"formula": "level ~ age +"}, "cannot be read"),
+        ({"formula": "level ~ 1"}, "no column beside the intercept"),
+        ({"formula": "level ~ foo(age)"}, "uses 'foo'"),
+        ({"formula": "level ~ I(age.__class__)"}, "uses"),
+        ({"formula": "level ~ I([x for x in age])"}, "uses"),
+        ({"formula": "level ~ np.log(dose)"}, r"term 'np.log\(dose\)' is not finite"),
+        ({"formula": "level ~ age", "fit_intercept": False}, "write 0 \\+"),
+        ({"formula": "level + visits ~ age"}, "2 targets"),
+        ({"formula": "~ age"}, "y is None"),
+        ({"missing": "ignore", "formula": "level ~ age"}, "missing must be one of"),
+    ],
+)
+def test_formulas_that_cannot_work_say_why(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BayesianLinearRegression(**change).fit(table())
+
+
+def test_sites_that_do_not_fit_together_say_why() -> None:
+    whole = table()
+    parts = sites(whole, "ward")
+    parts[2] = parts[2].assign(sex=np.where(parts[2].sex == "male", 1.0, 0.0))
+    model = BayesianLinearRegression(formula="level ~ sex", network=Network.ring(4))
+    with pytest.raises(ValueError, match="column 'sex' holds numbers at site 2 and text at site 0"):
+        model.fit(parts)
+    named = whole.assign(name=[f"patient {i}" for i in range(len(whole))])
+    with pytest.raises(ValueError, match="column 'name' has another word in each"):
+        BayesianLinearRegression().fit(named[["age", "name"]], whole.level)
+    learned = BayesianLinearRegression(formula="level ~ bs(age, df=5)", network=Network.ring(4))
+    with pytest.raises(ValueError, match=r"bs\(age, df=5\) learns from a site's own rows"):
+        learned.fit(sites(whole, "ward"))
+    with pytest.raises(ValueError, match="the formula has the target 'level': leave one out"):
+        BayesianLinearRegression(formula="level ~ age").fit(whole, whole.level)
+    with pytest.raises(ValueError, match="pass a pandas or polars frame"):
+        BayesianLinearRegression(formula="level ~ age").fit(whole[["age", "dose"]].to_numpy())
+
+
+def test_a_formula_without_intercept_codes_all_levels() -> None:
+    model = BayesianLinearRegression(formula="level ~ 0 + ward + age").fit(table())
+    assert model.term_names_ == ["ward[east]", "ward[north]", "ward[west]", "age"]
+    assert model.intercept_ == 0.0
+    assert "Intercept" not in model.summary()
+
+
+def test_levels_travel_between_processes(tmp_path: Path) -> None:
+    """Each rank has its own file, and one of them lacks a level."""
+    whole = table()
+    parts = [part[["ill", "age", "ward"]] for part in sites(whole, "ward")[1:]]
+    for rank, part in enumerate(parts):
+        part.to_csv(tmp_path / f"site{rank}.csv", index=False)
+    formula = "ill ~ scale(age) + ward"
+    done = run_ranks(
+        tmp_path, 3, "-m", "dmfvi", "fit", "site{rank}.csv", "--engine", "mpi", "--model", "logistic",
+        "--formula", formula, "--set", "classes=['no', 'yes']", "--out", "model",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    pooled = BayesianLogisticRegression(formula=formula).fit(pd.concat(parts))
+    loaded = dmfvi.load(tmp_path / "model")
+    assert loaded.posterior_.distance(pooled.posterior_) < 1e-9
+    assert loaded.term_names_ == pooled.term_names_
+
+
+def test_the_shell_fits_a_formula_and_predicts(tmp_path: Path) -> None:
+    whole = table()
+    whole.loc[5, "ward"] = None
+    whole.loc[6, "age"] = np.nan
+    files = []
+    for place, part in enumerate(sites(whole, "visits")):
+        files.append(tmp_path / f"site{place}.csv")
+        part.to_csv(files[-1], index=False)
+    out = tmp_path / "model"
+    formula = "visits ~ age + C(ward) + smoker"
+    arguments = ["fit", *map(str, files), "--model", "poisson", "--formula", formula]
+    fitted = dmfvi_command(*arguments, "--set", "exposure=years", "--out", out)
+    assert fitted.code == 0, fitted.err
+    loaded = dmfvi.load(out)
+    pooled = BayesianPoissonRegression(formula=formula).fit(whole, exposure="years")
+    assert loaded.posterior_.distance(pooled.posterior_) < 1e-9
+    assert loaded.n_dropped_ == 2
+    new = tmp_path / "new.csv"
+    whole.dropna().head(5).to_csv(new, index=False)
+    said = dmfvi_command("predict", new, "--model", out, "--out", tmp_path / "predicted.csv")
+    assert said.code == 0, said.err
+    predicted = pd.read_csv(tmp_path / "predicted.csv")
+    expected = pooled.predict(whole.dropna().head(5), exposure="years")
+    np.testing.assert_allclose(predicted.prediction, expected, rtol=1e-9)

@@ -1,0 +1,251 @@
+"""Survival: sites have the pooled posterior, and it is what other programs find on pooled data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+from statsmodels.duration.hazard_regression import PHReg
+from statsmodels.duration.survfunc import SurvfuncRight
+
+import dmfvi
+from cli_run import dmfvi_command
+from dmfvi import CoxRegression, KaplanMeier, Network, PiecewiseExponentialRegression
+
+NETWORKS = [Network.ring(4), Network(nx.lollipop_graph(3, 1), "lollipop")]
+on_networks = pytest.mark.parametrize("network", NETWORKS, ids=lambda n: n.name)
+
+
+def table(n: int = 150, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    made = pd.DataFrame(
+        {
+            "age": rng.uniform(40, 80, n),
+            "sex": rng.choice(["f", "m"], n),
+            "dose": rng.normal(size=n),
+        }
+    )
+    risk = 0.03 * (made.age - 60) + 0.5 * (made.sex == "m") - 0.4 * made.dose
+    made["time"] = np.ceil(200 * rng.exponential(np.exp(-risk)))
+    made["died"] = rng.random(n) < 0.7
+    return made
+
+
+def sites(whole: pd.DataFrame) -> list[pd.DataFrame]:
+    """Sorted by events and time: the first has one row, the second no event, the last only events."""
+    ordered = whole.sort_values(["died", "time"], kind="stable")
+    made = [ordered.iloc[a:b] for a, b in ((0, 1), (1, 35), (35, 90), (90, len(whole)))]
+    assert not made[1].died.any()
+    return made
+
+
+def of_columns(model: Any, data: Any) -> Any:
+    return model.fit(data, time="time", event="died")
+
+
+@on_networks
+@pytest.mark.parametrize("time_varying", [(), ("age",)])
+def test_piecewise_exponential_sites_have_the_pooled_posterior(
+    network: Network, time_varying: tuple[str, ...]
+) -> None:
+    whole = table()
+    settings: dict[str, Any] = {"formula": "~ age + C(sex) + dose", "time_varying": time_varying}
+    pooled = of_columns(PiecewiseExponentialRegression(**settings), whole)
+    model = of_columns(PiecewiseExponentialRegression(**settings, network=network), sites(whole))
+    np.testing.assert_array_equal(model.breakpoints_, pooled.breakpoints_)
+    assert max(q.distance(pooled.posterior_) for q in model.node_posteriors_) < 1e-9
+    assert (model.n_subjects_, model.n_events_) == (150, whole.died.sum())
+    grid = [50.0, 400.0]
+    np.testing.assert_allclose(
+        model.predict_survival_function(whole, grid),
+        pooled.predict_survival_function(whole, grid),
+        rtol=1e-9,
+    )
+
+
+@on_networks
+@pytest.mark.parametrize("ties", ["efron", "breslow"])
+def test_cox_sites_have_the_posterior_of_strata_on_one_machine(network: Network, ties: Any) -> None:
+    parts = sites(table())
+    settings = {"formula": "~ age + C(sex) + dose", "ties": ties, "prior_precision": 1e-10}
+    model = of_columns(CoxRegression(**settings, network=network), parts)
+    pooled = of_columns(CoxRegression(**settings), parts)
+    assert max(q.distance(pooled.posterior_) for q in model.node_posteriors_) < 1e-9
+    whole = pd.concat(parts).assign(site=np.repeat(np.arange(4), [len(p) for p in parts]))
+    by_strata = CoxRegression(**settings).fit(whole, time="time", event="died", strata="site")
+    assert by_strata.posterior_.distance(pooled.posterior_) < 1e-9
+    rows = np.column_stack([whole.age, whole.sex == "m", whole.dose]).astype(float)
+    theirs = PHReg(
+        whole.time.to_numpy(), rows, whole.died.to_numpy(), strata=whole.site.to_numpy(), ties=ties
+    ).fit()
+    frame = model.summary_frame().loc[["age", "C(sex)[T.m]", "dose"]]
+    np.testing.assert_allclose(frame.estimate, theirs.params, atol=1e-6)
+    np.testing.assert_allclose(frame.sd, theirs.bse, rtol=1e-6)
+    np.testing.assert_allclose(frame.ratio, np.exp(theirs.params), rtol=1e-5)
+
+
+def test_lung_cancer_in_three_sites() -> None:
+    """Log hazard ratios within 0.1 standard errors of pooled Cox, and the stratified Cox estimate itself."""
+    folder = Path(os.environ.get("DMFVI_DATA", Path(__file__).parents[4] / "shared" / "data"))
+    file = folder / "sites" / "lung2.csv"
+    if not file.exists():
+        pytest.skip(f"no {file}: set DMFVI_DATA")
+    lung = pd.read_csv(file)
+    parts = [part for _, part in lung.groupby("site")]
+    network = Network.ring(3)
+    arguments = {"time": "time", "event": "status"}
+    rows = lung[["age", "sex"]]
+    model = PiecewiseExponentialRegression(formula="~ age + sex", network=network)
+    model.fit(parts, **arguments)
+    pooled = PHReg(lung.time, rows, lung.status, ties="efron").fit()
+    assert np.abs((model.coef_ - pooled.params) / pooled.bse).max() < 0.1
+    cox = CoxRegression(formula="~ age + sex", prior_precision=1e-10, network=network)
+    cox.fit(parts, **arguments)
+    strata = PHReg(lung.time, rows, lung.status, strata=lung.site, ties="efron").fit()
+    np.testing.assert_allclose(cox.coef_, strata.params, atol=1e-6)
+
+
+@on_networks
+def test_kaplan_meier_is_the_pooled_estimate(network: Network) -> None:
+    whole, parts = table(), sites(table())
+    theirs = SurvfuncRight(whole.time, whole.died.astype(int))
+    given = [part[["time", "died"]].to_numpy(dtype=float) for part in parts]
+    model = KaplanMeier(times=np.unique(whole.time), network=network).fit(given)
+    np.testing.assert_allclose(model.predict(theirs.surv_times), theirs.surv_prob, rtol=1e-12)
+    pooled = KaplanMeier().fit(whole.time, whole.died)
+    spread = KaplanMeier(network=network).fit(
+        [part.time.to_numpy() for part in parts], [part.died.to_numpy() for part in parts]
+    )
+    np.testing.assert_array_equal(spread.survival_function_, pooled.survival_function_)
+    # whole numbers up to 512 are not rounded
+    early = theirs.surv_times[theirs.surv_times < 512]
+    np.testing.assert_allclose(pooled.predict(early), theirs.surv_prob[: len(early)], rtol=1e-9)
+    low, high = model.confidence_interval(0.95)
+    se = theirs.surv_prob_se
+    inside = (theirs.surv_prob > 0) & (theirs.surv_prob < 1)
+    s, se = theirs.surv_prob[inside], se[inside]
+    reach = np.exp(1.959964 * se / (s * np.log(s)))
+    at = np.searchsorted(model.timeline_, theirs.surv_times[inside])
+    np.testing.assert_allclose(low[at], s ** (1 / reach), rtol=1e-5)
+    np.testing.assert_allclose(high[at], s**reach, rtol=1e-5)
+
+
+def test_times_and_events_come_as_other_packages_have_them() -> None:
+    whole = table()
+    x = whole[["age", "dose"]].to_numpy()
+    structured = np.array(
+        list(zip(whole.died, whole.time, strict=True)), dtype=[("died", bool), ("time", float)]
+    )
+    columns = whole[["time", "died"]].to_numpy(dtype=float)
+    for kind in (CoxRegression, PiecewiseExponentialRegression):
+        expected = kind().fit(x, whole.time, whole.died).coef_
+        for model in (
+            kind().fit(x, structured),
+            kind().fit(x, columns),
+            kind().fit(x, time=whole.time, event=whole.died),
+            kind().fit(whole[["age", "dose", "time", "died"]], time="time", event="died"),
+        ):
+            np.testing.assert_allclose(model.coef_, expected, rtol=1e-9)
+    np.testing.assert_array_equal(
+        KaplanMeier().fit(structured).survival_function_,
+        KaplanMeier().fit(whole, time="time", event="died").survival_function_,
+    )
+
+
+def test_effects_that_vary_are_found() -> None:
+    rng = np.random.default_rng(2)
+    n = 4000
+    x = rng.normal(size=n)
+    early = rng.exponential(np.exp(-x))  # hazard e^x before one, e^-x after it
+    late = 1.0 + rng.exponential(np.exp(x))
+    time = np.where(early < 1.0, early, late)
+    model = PiecewiseExponentialRegression(breakpoints=[1.0], time_varying=("x0",))
+    model.fit(x[:, None], time, np.ones(n))
+    np.testing.assert_allclose(model.coef_, [1.0, -1.0], atol=0.1)
+    np.testing.assert_allclose(model.log_hazard_, [0.0, 0.0], atol=0.1)
+
+
+def test_survival_curves_hold_the_true_one() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(2000, 1))
+    time = rng.exponential(np.exp(-0.7 * x[:, 0]))
+    model = PiecewiseExponentialRegression().fit(x, time, np.ones(2000))
+    at = np.array([0.2, 1.0])
+    truth = np.exp(-np.exp(0.7 * np.array([[0.0], [1.0]])) * at)
+    low, high = model.predict_survival_function([[0.0], [1.0]], at, level=0.999)
+    assert ((low < truth) & (truth < high)).all()
+    cox = CoxRegression().fit(x, time, np.ones(2000))
+    np.testing.assert_allclose(cox.predict_survival_function([[0.0], [1.0]], at), truth, atol=0.05)
+    assert cox.score(x, time, np.ones(2000)) > 0.6
+
+
+@pytest.mark.parametrize("kind", [CoxRegression, PiecewiseExponentialRegression])
+def test_units_and_origins_of_columns_do_not_matter(kind: Any) -> None:
+    whole = table()
+    x = whole[["age", "dose"]].to_numpy()
+    plain = kind().fit(x, whole.time, whole.died)
+    # breakpoints are rounded to 1/256 of a doubling: other units of time may move them by 0.4 %
+    far = kind().fit(x * [1e6, 1e-6] + [1e10, 5.0], 2.0**-10 * whole.time, whole.died)
+    np.testing.assert_allclose(far.coef_ * [1e6, 1e-6], plain.coef_, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"died": 2}, "event must be 1 .* or 0 .*, received 2"),
+        ({"died": False}, "no event at any node"),
+        ({"time": -1.0}, "times must be"),
+        ({"died": "yes"}, "times and events are numbers"),
+    ],
+)
+@pytest.mark.parametrize("kind", [CoxRegression, PiecewiseExponentialRegression])
+def test_what_cannot_be_is_refused(kind: Any, change: dict[str, Any], message: str) -> None:
+    whole = table().assign(**change)
+    with pytest.raises(ValueError, match=message):
+        kind(formula="~ age").fit(whole, time="time", event="died")
+    with pytest.raises(ValueError, match="name times and events in fit"):
+        kind(formula="time ~ age").fit(whole, time="time", event="died")
+
+
+def test_separated_and_collinear_covariates_have_a_proper_posterior() -> None:
+    rng = np.random.default_rng(4)
+    time = np.arange(1.0, 41.0)
+    x = np.column_stack([time < 20, time < 20, np.ones(40), rng.normal(size=40)])
+    for kind in (CoxRegression, PiecewiseExponentialRegression):
+        model = kind().fit(x, time, (time < 20).astype(float))
+        assert np.isfinite(model.coef_).all()
+        assert (np.diag(model.coef_covariance_) > 0).all()
+
+
+def test_files_and_the_shell(tmp_path: Path) -> None:
+    whole = table().assign(died=lambda d: d.died.astype(int))
+    files = []
+    for place, part in enumerate(sites(whole)):
+        files.append(tmp_path / f"site{place}.csv")
+        part.to_csv(files[-1], index=False)
+    for kind, estimator in (
+        ("cox", CoxRegression(formula="~ age + C(sex)")),
+        ("piecewise-exponential", PiecewiseExponentialRegression(formula="~ age + C(sex)")),
+    ):
+        out = tmp_path / kind
+        said = dmfvi_command(
+            "fit", *files, "--model", kind, "--formula", "~ age + C(sex)", "--set", "time=time",
+            "--set", "event=died", "--out", out,
+        )  # fmt: skip
+        assert said.code == 0, said.err
+        pooled = of_columns(estimator, sites(whole))
+        loaded = dmfvi.load(out)
+        assert loaded.posterior_.distance(pooled.posterior_) < 1e-9
+        predicted = tmp_path / f"{kind}.csv"
+        assert dmfvi_command("predict", files[2], "--model", out, "--out", predicted).code == 0
+        np.testing.assert_allclose(
+            pd.read_csv(predicted).prediction, pooled.predict(sites(whole)[2]), rtol=1e-8
+        )
+    said = dmfvi_command("fit", *files, "--model", "kaplan-meier", "--columns", "time,died", "--out", tmp_path / "km")  # fmt: skip
+    assert said.code == 0, said.err
+    assert dmfvi.load(tmp_path / "km").observed_.sum() == whole.died.sum()
