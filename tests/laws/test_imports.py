@@ -69,6 +69,8 @@ def modules() -> dict[str, list[str]]:
     made = {}
     for file in sorted(SOURCE.rglob("*.py")):
         name = ".".join(file.relative_to(SOURCE).with_suffix("").parts)
+        if name.startswith("examples."):  # programs of users, no modules
+            continue
         made[name.removesuffix(".__init__")] = imports_of(file)
     return made
 
