@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 RUN_STAMP := $(VENV)/.installed-run
 BENCH_STAMP := $(VENV)/.installed-bench
 
-.PHONY: install demo test test-slow soak explore lint format bench bench-ratings clean
+.PHONY: install demo test test-slow soak explore lint format examples bench bench-ratings clean
 
 install: $(STAMP)
 
@@ -64,6 +64,10 @@ lint: $(STAMP)
 format: $(STAMP)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+# the Python blocks of the pages as programs of the package
+examples:
+	@$(PYTHON) docs/write_examples.py
 
 bench: $(BENCH_STAMP)
 	@$(BIN)/python benchmarks/rounds.py

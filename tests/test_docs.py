@@ -169,7 +169,9 @@ def test_the_readme_runs_as_it_is(
 
 
 def test_the_skeleton_runs_as_it_is() -> None:
-    spec = importlib.util.spec_from_file_location("skeleton", DOCS / "skeleton_model.py")
+    spec = importlib.util.spec_from_file_location(
+        "skeleton", ROOT / "src/dmfvi/examples/skeleton_model.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

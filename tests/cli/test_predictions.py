@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cli_run import dmfvi_command
 from dmfvi import BayesianPoissonRegression, load
 from dmfvi.cli import main
 
@@ -73,3 +74,13 @@ def test_the_exposure_that_a_model_was_fitted_with_counts(
     np.testing.assert_allclose(found, model.predict(x[:, None], exposure=years), rtol=1e-9)
     events = np.array([float(row["events"]) for row in given])
     assert abs(found.sum() / events.sum() - 1.0) < 0.1
+
+
+def test_show_has_every_coefficient_once(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(table.parent / "model")
+    kind = ["--model", "bayesian-poisson-regression", "--target", "events", "--columns", "years"]
+    assert dmfvi_command("fit", table, *kind, "--out", model).code == 0
+    said = dmfvi_command("show", model)
+    assert said.code == 0
+    assert said.out.count("years") == 1
+    assert "coefficients" in dmfvi_command("show", model, "--json").out

@@ -10,7 +10,7 @@ import dmfvi
 SOURCE = Path(dmfvi.__file__).parent
 #: packages in the order in which they may import; a module belongs to the longest name that it begins with
 ORDER = [
-    ["tags", "linalg", "extras", "lifetime"],
+    ["tags", "linalg", "extras", "lifetime", "compiling", "jit"],
     ["families"],
     ["network"],
     ["storage.files", "storage.archive", "storage.structured"],
@@ -28,7 +28,7 @@ ORDER = [
     ["storage", "storage.models"],
     ["readers", "datasets"],
     ["report"],
-    ["experiments", "deploy", "demo"],
+    ["experiments", "deploy", "demo", "warmup"],
     ["cli", "__main__", "__init__"],
 ]
 RANK = {package: rank for rank, packages in enumerate(ORDER) for package in packages}
@@ -69,6 +69,8 @@ def modules() -> dict[str, list[str]]:
     made = {}
     for file in sorted(SOURCE.rglob("*.py")):
         name = ".".join(file.relative_to(SOURCE).with_suffix("").parts)
+        if name.startswith("examples."):  # programs of users, no modules
+            continue
         made[name.removesuffix(".__init__")] = imports_of(file)
     return made
 

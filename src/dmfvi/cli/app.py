@@ -1,4 +1,4 @@
-"""The command line: dmfvi demo, example, fit, predict, impute, show, models, sfm, ratings, reproduce, node, launch, keys."""
+"""The command line: dmfvi demo, example, fit, predict, impute, show, models, sfm, ratings, reproduce, node, launch, keys, warmup."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from dmfvi.cli.ratings import app as ratings_app
 from dmfvi.cli.reproduce import reproduce
 from dmfvi.cli.sfm import sfm
 from dmfvi.cli.show import show
+from dmfvi.compiling import told_of_compilation
 from dmfvi.lifetime import remember_interrupts
 
 app = typer.Typer(
@@ -130,12 +131,42 @@ def report(
 
 
 @app.command()
+def warmup(
+    components: Annotated[
+        list[int] | None,
+        typer.Option(help="Components of the ratings to come, 12 by default; may be repeated."),
+    ] = None,
+) -> None:
+    """Compile all inner loops now, once after installing, instead of when each is first used.
+
+    They are kept where numba keeps them: beside the package, or in $NUMBA_CACHE_DIR.
+
+    Example: dmfvi warmup
+    """
+    from time import perf_counter
+
+    from dmfvi.warmup import warm_up
+
+    wrong = [n for n in components or [] if n < 1]
+    if wrong:
+        raise ValueError(f"--components must be at least 1, received {wrong[0]}")
+    began = perf_counter()
+    for name in warm_up(components or (12,)):
+        console.print(f"{perf_counter() - began:5.0f} s  {escape(name)}", highlight=False)
+    console.print(f"{perf_counter() - began:5.0f} s  all is compiled", highlight=False)
+
+
+@app.command()
 def version() -> None:
     """Print the version.
 
     Example: dmfvi version
     """
     console.print(__version__)
+
+
+def _say_compiling(kernel: str) -> None:
+    print(f"compiling {kernel}, only the first time", file=sys.stderr)
 
 
 def main() -> None:
@@ -145,7 +176,8 @@ def main() -> None:
     )
     remember_interrupts()
     try:
-        app()
+        with told_of_compilation(_say_compiling):
+            app()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(ExitCode.INTERRUPTED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -24,26 +25,33 @@ class Example(StrEnum):
     hospital = "hospital"
     tracks = "tracks"
     ratings = "ratings"
+    model = "model"
+    docs = "docs"
 
 
 def example(
-    what: Annotated[Example, typer.Argument(help="hospital, tracks or ratings.")],
+    what: Annotated[
+        Example,
+        typer.Argument(
+            help="hospital, tracks or ratings: data. model: a skeleton of a model of your own. docs: the Python examples of the documentation."
+        ),
+    ],
     folder: Annotated[Path, typer.Argument(help="Where the files go.")],
     seed: Annotated[int, typer.Option(help="Seed of the generated data.")] = 0,
 ) -> None:
-    """Write small generated files, and say which commands to try on them.
+    """Write small files, data or programs, and say which commands to try on them.
 
     Example: dmfvi example hospital trial
     """
     check_folder(folder, "DIR")
-    files, commands = MAKERS[what](seed)
-    for name, text in files.items():
+    made, commands = MAKERS[what](seed)
+    for name, text in made.items():
         path = folder / name
         if path.exists() and path.read_text() != text:
             raise ValueError(f"{path} exists and is another file: give an empty folder")
-    for name, text in files.items():
+    for name, text in made.items():
         write_text(folder / name, text)
-    console.print(f"{escape(str(folder))}: {', '.join(files)}. Try:")
+    console.print(f"{escape(str(folder))}: {', '.join(made)}. Try:")
     for command in commands:
         console.print(f"  {escape(command.replace('DIR', str(folder)))}", soft_wrap=True)
 
@@ -56,7 +64,7 @@ def _hospital(seed: int) -> tuple[dict[str, str], list[str]]:
     centre = np.array([55.0, 130.0, 5.2, 6.0, 27.0])
     loadings = np.array([[9.0, 8, 0.5, 0.6, 1.5], [-2.0, 5, 0.4, 1.0, 2.5]])
     noise = np.array([5.0, 6, 0.4, 0.5, 1.5])
-    files, number = {}, 1
+    sheets, number = {}, 1
     for site, rows in enumerate(SITES):
         lines = [",".join(["patient_id", "ward", *FEATURES, "readmitted"])]
         for _ in range(rows):
@@ -70,10 +78,10 @@ def _hospital(seed: int) -> tuple[dict[str, str], list[str]]:
             outcome = "yes" if rng.random() < risk else "no"
             lines.append(",".join([f"P{number:05d}", ward, *cells, outcome]))
             number += 1
-        files[f"site{site}.csv"] = "\n".join(lines) + "\n"
-    sites = " ".join(f"DIR/{name}" for name in files)
+        sheets[f"site{site}.csv"] = "\n".join(lines) + "\n"
+    sites = " ".join(f"DIR/{name}" for name in sheets)
     columns = ",".join(FEATURES)
-    return files, [
+    return sheets, [
         f"dmfvi fit {sites} --columns {columns} --components 2 --out DIR/model",
         "dmfvi show DIR/model",
         "dmfvi impute DIR/site0.csv --model DIR/model --std",
@@ -114,8 +122,28 @@ def _ratings(seed: int) -> tuple[dict[str, str], list[str]]:
     ]
 
 
+def _programs(*names: str) -> dict[str, str]:
+    """Files of ``dmfvi/examples``."""
+    folder = files("dmfvi") / "examples"
+    return {name: (folder / name).read_text() for name in names}
+
+
+def _model(seed: int) -> tuple[dict[str, str], list[str]]:
+    """A model of one's own: three places to fill in, and a program that checks and fits it."""
+    return _programs("skeleton_model.py"), ["python DIR/skeleton_model.py"]
+
+
+def _docs(seed: int) -> tuple[dict[str, str], list[str]]:
+    """The Python examples of every page."""
+    found = (entry.name for entry in (files("dmfvi") / "examples").iterdir())
+    names = sorted(name for name in found if name.endswith("_examples.py"))
+    return _programs(*names), [f"python DIR/{name}" for name in names]
+
+
 MAKERS: dict[Example, Callable[[int], tuple[dict[str, str], list[str]]]] = {
     Example.hospital: _hospital,
     Example.tracks: _tracks,
     Example.ratings: _ratings,
+    Example.model: _model,
+    Example.docs: _docs,
 }

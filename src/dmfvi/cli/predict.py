@@ -176,12 +176,14 @@ def predict(
     )
     with replacing(target) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text)
+        sheet = given.sheet
+        decimal_sign = "." if sheet is None else sheet.format.decimal
+        writer = csv.writer(text, delimiter="," if sheet is None else sheet.separator)
         id_names = [] if given.sheet is None else [given.sheet.name(p).strip("'\"") for p in ids]
         writer.writerow([*id_names, *names])
         for at in range(len(given.data)):
             own = [given.sheet.rows[at].cells[p] for p in ids] if given.sheet is not None else []
-            writer.writerow([*own, *(_cell(column[at]) for column in made)])
+            writer.writerow([*own, *(_cell(column[at], decimal_sign) for column in made)])
         text.detach()
     console.print(f"{len(given.data)} predictions: {escape(str(target))}", soft_wrap=True)
 
@@ -234,8 +236,11 @@ def _known_parts(fitted: Any, given: Input, told: Mapping[str, Any], file: Path)
     return found
 
 
-def _cell(value: Any) -> Any:
-    return repr(float(value)) if hasattr(value, "dtype") and value.dtype.kind == "f" else value
+def _cell(value: Any, decimal: str = ".") -> Any:
+    """A number as the input writes them; labels as they are."""
+    if not (hasattr(value, "dtype") and value.dtype.kind == "f"):
+        return value
+    return repr(float(value)).replace(".", decimal)
 
 
 def _say_if_not_converged(fitted: Any, model: Path) -> None:

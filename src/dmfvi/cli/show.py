@@ -56,6 +56,8 @@ def show(
         if name in told:
             console.print(escape(f"{name}: {told[name]}"))
     for name, head, rows in learned:
+        if hasattr(fitted, "summary_frame") and name.startswith("coefficients"):
+            continue  # the summary is their table
         shown = RichTable(title=name, title_justify="left")
         for place, column in enumerate(head):
             shown.add_column(escape(column), justify="left" if place == 0 else "right")

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, prange
+
+from dmfvi.jit import njit, prange
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 #: who rates more than one item in so many is busy: drawing until an item is new would take long

@@ -142,7 +142,16 @@ class ModelSettings:
             also = [c for c in self.columns.values() if c not in reading.selection.columns]
             names = (*reading.selection.columns, *also)
             selected = replace(reading, selection=replace(reading.selection, columns=names))
-        return READERS[self.form](path, selected, kept)
+        try:
+            return READERS[self.form](path, selected, kept)
+        except ValueError as error:
+            for name, given in self.columns.items():  # blame the setting that named the column
+                for what in ("column", "--columns"):
+                    wrong = f"{what} = {given!r}"
+                    if str(error).startswith(wrong) and given not in reading.selection.columns:
+                        text = f"{name} = {given!r}{str(error)[len(wrong) :]}"
+                        raise ValueError(text) from error
+            raise
 
     @property
     def formula(self) -> str | None:

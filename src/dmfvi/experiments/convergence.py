@@ -174,7 +174,7 @@ def draw(figure: Any, outcomes: Sequence[Outcome]) -> None:
         ax.set(title=title, xlabel="message round", xscale="log")
         ax.legend(frameon=False, fontsize=7)
         ax.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel("evidence lower bound (mean over starts)")
+    axes[0].set_ylabel("evidence lower bound (nats, mean over starts)")
 
 
 def _rounds(number: float) -> str:

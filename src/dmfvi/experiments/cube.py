@@ -110,7 +110,7 @@ def draw(figure: Any, outcomes: Sequence[Outcome]) -> None:
             for n in MISSING_SYSTEMS
         },
     )
-    right.set(title="1 % noise, points missing", yscale="log")
+    right.set(title="1 % noise, points missing", ylabel="subspace angle (degrees)", yscale="log")
 
 
 EXPERIMENT = Experiment(

@@ -10,6 +10,7 @@ import numpy as np
 
 from dmfvi.experiments.base import Experiment, Outcome, Params, ResultTable, Summary, values
 from dmfvi.experiments.protocol import by_camera, cameras_on_a_ring, data_files
+from dmfvi.experiments.report import colour_of
 from dmfvi.experiments.systems import estimator, fit_quietly
 from dmfvi.linalg import FloatArray
 from dmfvi.models.sfm.estimator import StructureFromMotion
@@ -101,8 +102,14 @@ def draw(figure: Any, outcomes: Sequence[Outcome]) -> None:
     for shift, system in enumerate(SYSTEM_NAMES):
         group = [o for o in outcomes if o.params["system"] == system]
         runs = [o.params["run"] + 0.12 * shift for o in group]
-        ax.plot(runs, values(group, "rmse"), "o", label=f"{system}, RMSE")
-        ax.plot(runs, values(group, "median_error"), "x", label=f"{system}, median")
+        ax.plot(runs, values(group, "rmse"), "o", color=colour_of(system), label=f"{system}, RMSE")
+        ax.plot(
+            runs,
+            values(group, "median_error"),
+            "x",
+            color=colour_of(system),
+            label=f"{system}, median",
+        )
     ax.set(xlabel="run", ylabel="error of held-out coordinates (pixels)", ylim=(0, None))
     ax.set_title("Dinosaur, a tenth of the seen points held out")
     ax.legend(frameon=False)

@@ -18,6 +18,7 @@ from dmfvi.experiments.base import (
     values,
 )
 from dmfvi.experiments.protocol import data_files, tracks_case
+from dmfvi.experiments.report import colour_of
 
 SYSTEM_NAMES = ("PPCA", "D-PPCA", "BPCA", "D-BPCA")
 RATE = 0.1
@@ -82,7 +83,7 @@ def draw(figure: Any, outcomes: Sequence[Outcome]) -> None:
         for style, system in zip(("-", "--", "-", "--"), SYSTEM_NAMES, strict=True):
             found = np.sort(np.maximum(values(select(outcomes, kind=kind), system), 1e-6))
             part = np.arange(1, len(found) + 1) / len(found)
-            ax.step(found, part, style, where="post", label=system, lw=1.3)
+            ax.step(found, part, style, where="post", color=colour_of(system), label=system, lw=1.3)
         for style, label, value in zip(
             (":", "-."), ("paper D-PPCA, mean", "paper D-BPCA, mean"), PAPER[kind], strict=True
         ):

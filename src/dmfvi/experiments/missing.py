@@ -25,6 +25,7 @@ from dmfvi.experiments.base import (
     select,
     values,
 )
+from dmfvi.experiments.report import colour_of
 from dmfvi.experiments.systems import estimator, fit_quietly
 from dmfvi.network import Network
 
@@ -103,8 +104,20 @@ def draw(figure: Any, outcomes: Sequence[Outcome]) -> None:
             rates = distinct(outcomes, "rate")
             group = select(outcomes, source=source, kind=kind, system=system)
             means = [np.mean(values(select(group, rate=r), "rmse")) for r in rates]
-            ax.plot([100 * r for r in rates], means, style, label=system, ms=5, lw=1.2)
-        ax.set(title=f"{source}, {kind}", xlabel="missing (%)", ylabel="RMSE of hidden entries")
+            ax.plot(
+                [100 * r for r in rates],
+                means,
+                style,
+                color=colour_of(system),
+                label=system,
+                ms=5,
+                lw=1.2,
+            )
+        ax.set(
+            title=f"{source}, {kind}",
+            xlabel="missing (%)",
+            ylabel="RMSE of hidden entries (data units)",
+        )
         ax.legend(frameon=False)
         ax.spines[["top", "right"]].set_visible(False)
 

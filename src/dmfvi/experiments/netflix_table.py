@@ -10,6 +10,7 @@ import numpy as np
 
 from dmfvi.experiments import netflix
 from dmfvi.experiments.base import Experiment, Outcome, Params, ResultTable, Summary
+from dmfvi.experiments.report import colour_of
 
 QUICK_SIZES = (1_000_000,)
 #: what the files of the Netflix Prize are called
@@ -71,10 +72,10 @@ def draw(figure: Any, outcomes: Sequence[Outcome]) -> None:
             heights,
             width,
             label=system,
+            color=colour_of(system),
         )
     ax.set_xticks(np.arange(len(names)), names)
-    values = [v for k, v in figures.items() if k.endswith("/rmse")]
-    ax.set(ylabel="RMSE of held-out ratings", ylim=(0.95 * min(values), 1.03 * max(values)))
+    ax.set(ylabel="RMSE of held-out ratings (stars)", ylim=(0, None))
     ax.legend(frameon=False, fontsize=8, ncols=2)
     ax.spines[["top", "right"]].set_visible(False)
 

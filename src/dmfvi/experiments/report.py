@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dmfvi.experiments.base import Outcome
 from dmfvi.storage.files import replacing
 
 #: one colour a system, in all figures
@@ -19,7 +21,29 @@ COLOURS = {
     "D-BPCA": "#33658a",
     "D-BPCA affine": "#4f9d69",
 }
-OTHER_COLOURS = ("#7fb3d5", "#33658a", "#8d99a6")
+OTHER_COLOURS = ("#a05195", "#d45087", "#665191", "#2f4b7c", "#b5838d", "#6b705c")
+
+
+def colour_of(label: str) -> str:
+    """The colour of the system that a label names: the longest name in it; other labels have colours of their own."""
+    named = [name for name in COLOURS if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", label)]
+    if named:
+        return COLOURS[max(named, key=len)]
+    return OTHER_COLOURS[sum(label.encode()) % len(OTHER_COLOURS)]
+
+
+def note_runs(figure: Any, outcomes: Sequence[Outcome]) -> None:
+    """Below the figure: how many runs it shows, and which systems had not converged in how many."""
+    late: dict[str, int] = {}
+    for outcome in outcomes:
+        for key, value in outcome.found.items():
+            if (key == "converged" or key.endswith(" converged")) and not value:
+                who = key.removesuffix("converged").strip() or str(outcome.params.get("system", ""))
+                late[who] = late.get(who, 0) + 1
+    words = f"{len(outcomes)} {'run' if len(outcomes) == 1 else 'runs'}"
+    if late:
+        words += "; NOT converged: " + ", ".join(f"{who} {n}".strip() for who, n in late.items())
+    figure.supxlabel(words, fontsize=8, color="0.3")
 
 
 def box_groups(
@@ -28,7 +52,7 @@ def box_groups(
     """One box per label and series; crosses are outliers."""
     width = 0.8 / len(series)
     for place, (name, samples) in enumerate(series.items()):
-        colour = COLOURS.get(name, OTHER_COLOURS[place % len(OTHER_COLOURS)])
+        colour = colour_of(name)
         where = np.arange(len(labels)) + (place - 0.5 * (len(series) - 1)) * width
         kept = [(x, sample) for x, sample in zip(where, samples, strict=True) if len(sample)]
         if kept:

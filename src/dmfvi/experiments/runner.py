@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from dmfvi import __version__
 from dmfvi.experiments import EXPERIMENTS
 from dmfvi.experiments.base import Experiment, Outcome, Summary
-from dmfvi.experiments.report import save_figure
+from dmfvi.experiments.report import note_runs, save_figure
 from dmfvi.lifetime import end_with_parent
 from dmfvi.storage.files import write_text
 
@@ -75,9 +75,12 @@ def run_experiment(
         on_case(len(found), len(cases))
     outcomes = [Outcome(case, found[i]) for i, case in enumerate(cases)]
     summary = experiment.summarise(outcomes)
-    figures = save_figure(
-        out, name, experiment.size, lambda figure: experiment.draw(figure, outcomes)
-    )
+
+    def draw(figure: Any) -> None:
+        experiment.draw(figure, outcomes)
+        note_runs(figure, outcomes)
+
+    figures = save_figure(out, name, experiment.size, draw)
     _write_results(out, experiment, summary, cases, full)
     return Report(summary, figures, len(cases), n_reused)
 

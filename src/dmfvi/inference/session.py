@@ -25,6 +25,7 @@ from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.node import Batch, Job
 from dmfvi.progress import live_rounds
+from dmfvi.storage.structured import digest_of
 
 #: columns of a history
 HISTORY = ("round", "objective", "change", "disagreement", "bytes_sent", "limited_steps")
@@ -349,7 +350,7 @@ class Session:
         if acceleration == "auto":
             acceleration = self.exact and model.memoryless and not attempt.replicated
         runner: Model = model
-        beliefs = attempt.beliefs
+        beliefs = _alike(attempt.beliefs) if rule.bitwise else attempt.beliefs
         if acceleration:
             # nodes that agree up to rounding only also send the totals that made their beliefs
             alike = self.network.n_nodes == 1 or self.rule.bitwise
@@ -462,6 +463,18 @@ def _no_posterior(model: Model, record: RoundRecord) -> str:
 
 def _one_each(start: Any, shards: Sequence[Any]) -> list[Any]:
     return list(start) if isinstance(start, list) else [start] * len(shards)
+
+
+def _alike(beliefs: Sequence[Any]) -> list[Any]:
+    """Beliefs with the same bits as one object: what follows from them is then computed once."""
+    if len({id(belief) for belief in beliefs}) == 1:
+        return list(beliefs)
+    first: dict[bytes, Any] = {}
+    marks = [digest_of(belief) for belief in beliefs]
+    return [
+        belief if mark is None else first.setdefault(mark, belief)
+        for belief, mark in zip(beliefs, marks, strict=True)
+    ]
 
 
 def _check_settings(tol: float | None, max_iter: int, n_init: int, max_rounds: int | None) -> None:

@@ -7,7 +7,8 @@ Numbers are written by hand to stay in one pass over the bytes: a hundred millio
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from dmfvi.jit import njit
 
 NEWLINE, RETURN, QUOTE, COLON, COMMA, POINT, MINUS = 10, 13, 34, 58, 44, 46, 45
 OK, TOO_FEW, NOT_WHOLE, NOT_NUMBER, NEGATIVE, NO_ITEM, TOO_LARGE = range(7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import math
 import re
@@ -126,6 +127,9 @@ class Sheet:
 
     def numbers(self, places: Sequence[int]) -> FloatArray:
         """Columns as numbers, NaN where a cell is missing; text is refused with its line and column."""
+        if self.format.percent:
+            for place in places:
+                self._check_percent(place)
         data = np.empty((len(self.rows), len(places)))
         for at, row in enumerate(self.rows):
             for column, place in enumerate(places):
@@ -134,6 +138,21 @@ class Sheet:
                 except ValueError:
                     raise self._refusal(row, place, places) from None
         return data
+
+    def _check_percent(self, place: int) -> None:
+        """A column has percent signs in all of its cells or in none: 12 beside 12 % could be either."""
+        signed, plain = None, None
+        for row in self.rows:
+            cell = row.cells[place].strip()
+            if cell.endswith("%"):
+                signed = signed or row
+            elif self.format.is_number(cell) and self.format.number(cell) != 0.0:
+                plain = plain or (None if self.format.is_missing(cell) else row)
+        if signed is not None and plain is not None:
+            raise ValueError(
+                f"{self.file}, line {plain.line}, column {self.name(place)}: {plain.cells[place]!r} has no percent sign, "
+                f"{signed.cells[place]!r} in line {signed.line} has one: write all of them the same way"
+            )
 
     def labels(self, place: int, gaps: bool = False) -> NDArray[Any]:
         """A column as it is: whole numbers, numbers, or words where a cell is no number.
@@ -151,8 +170,12 @@ class Sheet:
                 )
             return np.array(cells)
         values = np.array([self.format.number(cell) for cell in cells])
-        whole = all(cell.removeprefix("-").isdigit() for cell in cells)
-        return values.astype(np.int64) if whole and (abs(values) < 2**53).all() else values
+        if not all(cell.removeprefix("-").isdigit() for cell in cells):
+            return values
+        exact = [int(cell) for cell in cells]  # floats would take neighbours above 2^53 for one
+        if all(abs(number) < 2**63 for number in exact):
+            return np.array(exact, dtype=np.int64)
+        return np.array(cells)
 
     def text_columns(self) -> list[int]:
         """Columns in which a cell is no number."""
@@ -212,16 +235,22 @@ def _read_text(file: Path, how: TableFormat) -> Sheet:
         raise ValueError(f"{file} is not UTF-8 text ({error.reason}): save it as UTF-8") from error
     if "\0" in text[:10_000]:
         raise ValueError(f"{file} is not text: it holds zero bytes")
-    lines = text.splitlines(keepends=True)
+    # lines end where files end them: str.splitlines would also break cells at U+2028 and the like
+    lines = list(io.StringIO(text, newline=""))
     separator = how.separator or _separator(file, lines)
     try:
         reader = csv.reader(lines, delimiter=separator)
-        rows = [Row(reader.line_num, cells) for cells in reader if cells]
+        rows = [Row(reader.line_num, cells) for cells in reader if not _blank(cells)]
     except csv.Error as error:
         raise ValueError(f"{file} is not a readable table: {error}") from error
     if not rows:
         raise ValueError(f"{file} is empty")
     return _sheet(file, rows, how, separator)
+
+
+def _blank(cells: list[str]) -> bool:
+    """An empty line, or one of spaces; a quoted empty cell is a cell."""
+    return not cells or (len(cells) == 1 and bool(cells[0]) and not cells[0].strip())
 
 
 def _separator(file: Path, lines: Sequence[str]) -> str:

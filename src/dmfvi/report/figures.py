@@ -87,6 +87,7 @@ def _intervals(
     good, bad = inside[shown], ~inside[shown]
     ax.plot(place[good], truth[shown][good], ".", color=GREEN, ms=5, label="true value, inside")
     ax.plot(place[bad], truth[shown][bad], "x", color=ORANGE, ms=5, label="true value, outside")
+    ax.set_ylabel("value (data units)")
     ax.set_xlabel("missing entries of one node, by prediction (a selection)")
     ax.set_title(f"{level:.0%} intervals cover {coverage:.1%} of all missing entries")
     ax.legend(frameon=False, fontsize=8)
@@ -108,7 +109,7 @@ def plot_convergence(model: Any, ax: Any = None) -> Any:
     end = "" if model.converged_ else ", NOT converged"
     axes.set(
         xlabel="message round" if "round" in history else "sweep",
-        ylabel="relative",
+        ylabel="relative change and disagreement",
         title=f"{type(model).__name__}{end}",
     )
     axes.legend(frameon=False)

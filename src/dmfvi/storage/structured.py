@@ -6,6 +6,7 @@ classes and named tuples that have a tag (``dmfvi.tags``). Reading builds only t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
@@ -141,6 +142,19 @@ def encode(value: Any, arrays: ArrayWriter) -> Any:  # noqa: PLR0911, PLR0912
     if isinstance(value, Mapping):
         return {"map": [[encode(k, arrays), encode(v, arrays)] for k, v in value.items()]}
     raise TypeError(f"cannot write a {type(value).__name__} into a file")
+
+
+def digest_of(value: Any) -> bytes | None:
+    """SHA-256 of all bits of a value; None for one that cannot be written."""
+    arrays = ArrayWriter()
+    try:
+        text = json.dumps(encode(value, arrays))
+    except (TypeError, ValueError):
+        return None
+    mark = sha256(text.encode())
+    for array in arrays.members().values():
+        mark.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return mark.digest()
 
 
 def decode(spec: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:  # noqa: PLR0911

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+
+from dmfvi.jit import njit, prange
 
 #: a sum of products below this has lost digits to underflow: redo it in logarithms
 TINY = 1e-280

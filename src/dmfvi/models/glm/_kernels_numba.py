@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from dmfvi.jit import njit
 
 LOGIT, PROBIT, LOG_POISSON = 0, 1, 2
 GAUSSIAN, STUDENT, NEGATIVE_BINOMIAL, GAMMA, ORDINAL_LOGIT, ORDINAL_PROBIT = 0, 1, 2, 3, 4, 5

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+
+from dmfvi.jit import njit, prange
 
 
 @njit(parallel=True, cache=True)

@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, prange
+
+from dmfvi.jit import njit, prange
 
 LANES = 8
 GRAIN = 8

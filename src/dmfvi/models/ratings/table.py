@@ -229,7 +229,8 @@ def _codes(values: NDArray[Any], where: str) -> tuple[NDArray[Any], float, float
     if not len(values):
         return np.empty(0, dtype=np.uint8), 0.0, 1.0, np.inf, -np.inf
     if values.dtype.kind == "f":
-        place = first_outside(values, -np.finfo(np.float32).max, np.finfo(np.float32).max)
+        largest = float(np.finfo(np.float32).max)
+        place = first_outside(values, -largest, largest)
         if place >= 0:
             raise ValueError(
                 f"{where}rating {values[place]} at position {place} is not a finite number: "
@@ -238,7 +239,7 @@ def _codes(values: NDArray[Any], where: str) -> tuple[NDArray[Any], float, float
     low, high = float(values.min()), float(values.max())
     codes = np.empty(len(values), dtype=np.uint8)
     for per_unit in GRIDS:
-        if (high - low) * per_unit <= 255 and encode_grid(values, low, per_unit, codes) < 0:
+        if (high - low) * per_unit <= 255 and encode_grid(values, low, float(per_unit), codes) < 0:
             return codes, low, 1.0 / per_unit, low, high
     return values.astype(np.float32), 0.0, 1.0, low, high
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, prange
+
+from dmfvi.jit import njit, prange
 
 #: a topic that explains less than this part of the tolerance (in words) is left out until the others have settled
 NEGLIGIBLE = 1e-5

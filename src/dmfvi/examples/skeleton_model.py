@@ -33,3 +33,13 @@ class MyModel(ConjugateModel):
         statistics = Gamma(np.full(self.n_features, len(shard)), -shard.sum(0))
         bound = len(shard) * log_rate.sum() - float(shard.sum(0) @ rate)
         return Statistics(statistics, bound)
+
+
+if __name__ == "__main__":
+    from dmfvi import Network, check_model, infer
+
+    waits = np.random.default_rng(0).exponential([1.0, 0.2], size=(75, 2))
+    sites = [waits[:10], waits[10:50], waits[50:]]
+    print(check_model(MyModel(2), sites))
+    result = infer(MyModel(2), sites, Network.ring(3))
+    print("rates", result.posterior.mean_value(), "after", result.n_rounds, "rounds")

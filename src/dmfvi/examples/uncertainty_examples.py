@@ -1,0 +1,18 @@
+"""The examples of docs/uncertainty.md, in their order."""
+# ruff: noqa
+
+import numpy as np
+
+from dmfvi import BayesianPCA, Network
+
+rng = np.random.default_rng(0)
+rows = rng.normal(size=(120, 2)) @ rng.normal(size=(2, 5)) + 0.3 * rng.normal(size=(120, 5))
+pca = BayesianPCA(2, network=Network.ring(4), random_state=0).fit(rows)
+
+location = pca.uncertainty("location")  # linear response
+print(location.mean, location.std)
+low, high = location.interval  # of level=0.9
+print(pca.uncertainty("location", method="mean-field").std)  # too small
+print(
+    pca.uncertainty(lambda fitted: fitted.get_covariance()[0, 1])
+)  # any function of the fitted estimator

@@ -1,0 +1,94 @@
+"""Compile every kernel ahead, with the types of real fits: dmfvi warmup."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+
+def _pca() -> None:
+    from dmfvi.models.pca.kernels import latent_posteriors_compiled
+
+    latent_posteriors_compiled(np.ones((4, 3)), np.ones((4, 2)), 1.0)
+
+
+def _chains() -> None:
+    from dmfvi.models.chains.kernels import PARALLEL_FROM, chain_posteriors, most_probable_states
+
+    for n in (4, PARALLEL_FROM // 4 + 1):  # one thread, and many
+        given = np.zeros((n, 2)), np.zeros(2), np.zeros((2, 2)), np.array([0, 2, n])
+        chain_posteriors(*given)
+        most_probable_states(*given)
+
+
+def _topics() -> None:
+    from dmfvi import LatentDirichletAllocation
+    from dmfvi.models.topics.kernels import PARALLEL_FROM
+
+    for n_documents in (4, PARALLEL_FROM // 40 + 1):
+        counts = np.random.default_rng(0).poisson(3.0, size=(n_documents, 20)).astype(float) + 1
+        LatentDirichletAllocation(2, max_iter=1, random_state=0).fit(counts).transform(counts[:4])
+
+
+def _regression() -> None:
+    from dmfvi import GeneralizedLinearModel
+
+    rng = np.random.default_rng(0)
+    x, labels = rng.normal(size=(30, 2)), np.arange(30) % 3
+    for family, y in (
+        ("bernoulli", labels > 0),
+        ("poisson", labels),
+        ("multinomial", labels),
+        ("negative-binomial", labels),
+        ("ordinal", labels),
+    ):
+        given = {"classes": [0, 1, 2]} if family == "ordinal" else {}
+        model = GeneralizedLinearModel(family=family, max_iter=2, **given).fit(x, y)
+        model.predict(x)
+
+
+def _ratings(n_components: int) -> None:
+    from dmfvi import RatingFactorization
+    from dmfvi.datasets import make_ratings
+    from dmfvi.readers import read_ratings
+
+    made = make_ratings(3000, n_users=100, n_items=60, rank=2, seed=0).ratings.tocoo()
+    triples = made.row, made.col, made.data
+    model = RatingFactorization(n_components, max_iter=2, random_state=0).fit(made)
+    model.predict(made.row[:5], made.col[:5], return_std=True)
+    twice = tuple(np.concatenate([each, each[:9]]) for each in triples)
+    RatingFactorization(n_components, max_iter=1, random_state=0).fit(twice)
+    with tempfile.TemporaryDirectory() as folder:
+        table, netflix = Path(folder) / "ratings.csv", Path(folder) / "mv_0000001.txt"
+        table.write_text("user,item,rating\n" + "1,2,3\n2,2,4\n")
+        netflix.write_text("1:\n7,3,2005-01-01\n8,4,2005-01-01\n")
+        for file in (table, netflix):
+            read_ratings(file, cache=False)
+
+
+#: what is compiled, by the name that people know it under
+STEPS: dict[str, Callable[[], None]] = {
+    "Bayesian PCA with missing data": _pca,
+    "hidden Markov models": _chains,
+    "topics": _topics,
+    "regression": _regression,
+}
+
+
+def warm_up(components: Iterable[int] = (12,)) -> Iterator[str]:
+    """Compile all kernels; yields the name of each step before it begins.
+
+    One kernel of ratings is compiled for each number of ``components``, which makes its sums twice as fast.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, step in STEPS.items():
+            yield name
+            step()
+        for n in components:
+            yield f"ratings, {n} components"
+            _ratings(n)

@@ -1,0 +1,84 @@
+"""Cells as people write them: odd line ends, blank lines, long labels, percentages, separators in and out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli_run import dmfvi_command
+from dmfvi.readers import read_table
+
+
+def file_of(folder: Path, text: str, name: str = "rows.csv") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+@pytest.mark.parametrize("odd", ["\u2028", "\x0b", "\x0c", "\x85", "\x1c"])
+def test_only_line_ends_end_a_line(odd: str, tmp_path: Path) -> None:
+    file = file_of(tmp_path, f"name,x\r\na{odd}b,1\r\nc,2\r\n")
+    np.testing.assert_array_equal(read_table(file, drop=["name"]).data, [[1], [2]])
+
+
+def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
+    file = file_of(tmp_path, "\n  \na,b\n\n1,2\n   \n3,\n\t\n\n")
+    np.testing.assert_array_equal(read_table(file).data, [[1, 2], [3, np.nan]])
+
+
+def test_a_quoted_empty_cell_is_a_row(tmp_path: Path) -> None:
+    file = file_of(tmp_path, 'a\n1\n""\n3\n')
+    np.testing.assert_array_equal(read_table(file).data, [[1], [np.nan], [3]])
+
+
+@pytest.mark.parametrize("base", [2**53, 2**63, 10**30])
+def test_long_labels_are_kept_apart(base: int, tmp_path: Path) -> None:
+    file = file_of(tmp_path, f"x,y\n1,{base}\n2,{base + 1}\n")
+    labels = read_table(file, labels=["y"]).labels[1]
+    assert [str(label) for label in labels] == [str(base), str(base + 1)]
+
+
+def test_percentages_beside_plain_numbers_are_refused(tmp_path: Path) -> None:
+    file = file_of(tmp_path, "a,b\n12 %,1\nNA,2\n12,3\n")
+    with pytest.raises(ValueError, match=r"line 4, column 'a': '12' has no percent sign, '12 %'"):
+        read_table(file, percent=True)
+    fine = file_of(tmp_path, "a,b\n12 %,1\nNA,2\n0,3\n 5%,4\n")
+    np.testing.assert_allclose(read_table(fine, percent=True).data[:, 0], [0.12, np.nan, 0, 0.05])
+
+
+@pytest.mark.parametrize("more", [[], ["--columns", "x"]], ids=["all", "chosen"])
+@pytest.mark.parametrize("kind", ["bayesian-logistic-regression", "bayesian-linear-regression"])
+def test_a_wrong_target_is_blamed_on_target(kind: str, more: list[str], tmp_path: Path) -> None:
+    file = file_of(tmp_path, "x,outcome\n1,0\n2,1\n3,1\n")
+    said = dmfvi_command(
+        "fit", file, "--model", kind, "--target", "outcom", *more, "--out", tmp_path / "m"
+    )
+    assert said.code == 1
+    assert "--target = 'outcom' is none of the columns ['x', 'outcome']" in said.err
+
+
+def test_predictions_are_written_as_their_input(tmp_path: Path) -> None:
+    lines = [f"p{i};{i / 10:.1f};{i / 5 + (i % 3) / 7:.3f}".replace(".", ",") for i in range(20)]
+    file = file_of(tmp_path, "id;x;y\n" + "\n".join(lines))
+    form = ["--decimal", ",", "--id", "id"]
+    model = tmp_path / "m"
+    fitted = dmfvi_command(
+        "fit",
+        file,
+        "--model",
+        "bayesian-linear-regression",
+        "--target",
+        "y",
+        *form,
+        "--out",
+        model,
+    )
+    assert fitted.code == 0, fitted.err
+    assert dmfvi_command("predict", file, "--model", model, *form).code == 0
+    written = tmp_path / "rows.predicted.csv"
+    assert written.read_text().startswith("id;prediction;std;low;high")
+    again = read_table(written, decimal=",", drop=["id"])
+    assert again.data.shape == (20, 4)
+    assert np.abs(again.data[:, 0] - np.arange(20) / 5).max() < 0.5
