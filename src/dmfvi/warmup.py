@@ -39,16 +39,15 @@ def _regression() -> None:
 
     rng = np.random.default_rng(0)
     x, labels = rng.normal(size=(30, 2)), np.arange(30) % 3
-    for family, y in (
-        ("bernoulli", labels > 0),
-        ("poisson", labels),
-        ("multinomial", labels),
-        ("negative-binomial", labels),
-        ("ordinal", labels),
-    ):
-        given = {"classes": [0, 1, 2]} if family == "ordinal" else {}
-        model = GeneralizedLinearModel(family=family, max_iter=2, **given).fit(x, y)
-        model.predict(x)
+    models = (
+        (GeneralizedLinearModel(family="bernoulli", max_iter=2), labels > 0),
+        (GeneralizedLinearModel(family="poisson", max_iter=2), labels),
+        (GeneralizedLinearModel(family="multinomial", max_iter=2), labels),
+        (GeneralizedLinearModel(family="negative-binomial", max_iter=2), labels),
+        (GeneralizedLinearModel(family="ordinal", classes=[0, 1, 2], max_iter=2), labels),
+    )
+    for model, y in models:
+        model.fit(x, y).predict(x)
 
 
 def _ratings(n_components: int) -> None:
