@@ -12,3 +12,42 @@ model = GeneralizedLinearModel(family="poisson", network=Network.ring(3))
 model.fit(x, events, exposure=years)
 print(model.summary())
 low, high = model.predict_interval(x[0], level=0.9)  # of the expected count in one year
+
+
+import pandas as pd
+from dmfvi import BayesianLogisticRegression
+
+site_a = pd.DataFrame(
+    {"died": ["no", "yes", "no", "no", "yes"], "age": [41, 77, 52, None, 68], "ward": list("eeewe")}
+)
+site_b = pd.DataFrame(
+    {"died": ["no", "no", "yes", "no"], "age": [33, 58, 81, 49], "ward": list("enwn")}
+)
+model = BayesianLogisticRegression(formula="died ~ age + C(ward)", network=Network.chain(2))
+model.fit([site_a, site_b])
+print(model.summary())  # n 8, n missing 1 dropped, terms age, C(ward)[T.n], C(ward)[T.w]
+chances = model.predict_proba(site_b)
+
+
+from dmfvi import CoxRegression, KaplanMeier, PiecewiseExponentialRegression
+
+hospitals = []
+for n in (60, 80, 50):  # one frame per site
+    frame = pd.DataFrame({"age": rng.uniform(40, 80, n), "sex": rng.choice(["f", "m"], n)})
+    frame["days"] = 300 * rng.exponential(np.exp(-0.03 * (frame.age - 60)))
+    frame["died"] = rng.random(n) < 0.7
+    hospitals.append(frame)
+ring = Network.ring(3)
+cox = CoxRegression(formula="~ age + C(sex)", network=ring).fit(
+    hospitals, time="days", event="died"
+)
+print(cox.summary())  # hazard ratios
+hazards = PiecewiseExponentialRegression(
+    formula="~ age + C(sex)", time_varying=("age",), n_intervals=3, network=ring
+)
+hazards.fit(hospitals, time="days", event="died")
+low, high = hazards.predict_survival_function(hospitals[0].head(2), [100, 365], level=0.9)
+curve = KaplanMeier(network=ring).fit(
+    [f[["days", "died"]].to_numpy(dtype=float) for f in hospitals]
+)
+print(curve.median_survival_time_)
