@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUN_STAMP := $(VENV)/.installed-run
+DOCS_STAMP := $(VENV)/.installed-docs
 BENCH_STAMP := $(VENV)/.installed-bench
 
-.PHONY: install demo test test-slow soak explore lint format examples bench bench-ratings clean
+.PHONY: install demo test test-slow soak explore lint format examples docs bench bench-ratings clean
 
 install: $(STAMP)
 
@@ -19,6 +20,11 @@ $(STAMP): pyproject.toml
 $(RUN_STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(DOCS_STAMP): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 $(BENCH_STAMP): $(STAMP)
@@ -68,6 +74,10 @@ format: $(STAMP)
 # the Python blocks of the pages as programs of the package
 examples:
 	@$(PYTHON) docs/write_examples.py
+
+# the documentation site, with its gallery run: docs/_build/index.html
+docs: $(DOCS_STAMP)
+	@$(BIN)/python -m sphinx -b html -q -W --keep-going docs docs/_build
 
 bench: $(BENCH_STAMP)
 	@$(BIN)/python benchmarks/rounds.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import inspect
 import re
@@ -20,7 +21,9 @@ from typer.main import get_command
 import dmfvi
 from dmfvi import Network, infer
 from dmfvi.cli.app import app
+from dmfvi.consensus import RULES
 from dmfvi.deploy.config import config_of
+from dmfvi.families import FAMILIES
 from dmfvi.models import ESTIMATORS, PoissonGamma
 from helpers import documented
 
@@ -45,6 +48,43 @@ def test_every_example_runs(
     names: dict[str, object] = {"__name__": page.stem}
     for code in blocks(page, "python"):
         exec(compile(code, page.name, "exec", dont_inherit=True), names)
+
+
+@pytest.mark.parametrize("file", sorted((DOCS / "gallery").glob("*.py")), ids=lambda f: f.stem)
+def test_every_program_of_the_gallery_runs_and_draws(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plt = pytest.importorskip("matplotlib.pyplot")
+    plt.switch_backend("Agg")
+    plt.close("all")
+    exec(compile(file.read_text(), file.name, "exec", dont_inherit=True), {"__name__": file.stem})
+    assert plt.get_fignums()
+    plt.close("all")
+
+
+def test_the_reference_lists_everything_public() -> None:
+    """Every public name, family and rule; and nothing that does not exist."""
+    listed = set(re.findall(r"^   ([\w.]+)$", (DOCS / "api.md").read_text(), re.MULTILINE))
+    public = set(dmfvi.__all__) - {"storage", "__version__"}
+    assert public <= listed
+    for name in listed:
+        found: Any = dmfvi
+        for part in name.split("."):
+            found = getattr(found, part, None) or importlib.import_module(
+                f"dmfvi.{name.split('.')[0]}"
+            )
+        assert inspect.getdoc(found), name
+    assert {f"families.{made.__name__}" for made in FAMILIES.values()} <= listed
+    rules = {f"consensus.{rule.__name__}" for name, rule in RULES.items() if name != "flood"}
+    assert rules <= listed
+
+
+def test_the_site_has_every_page_and_images_say_what_they_show() -> None:
+    index = (DOCS / "index.md").read_text()
+    pages = {page.stem for page in DOCS.glob("*.md")} - {"index"}
+    assert pages <= set(re.findall(r"^(\w+)$", index, re.MULTILINE))
+    for page in PAGES:
+        assert "![](" not in page.read_text(), page.name
 
 
 @every_page

@@ -180,13 +180,19 @@ class AdmmState(NamedTuple):
 
 
 class BregmanADMM(ConsensusRule):
-    """Bregman ADMM; see the module's docstring.
+    """Bregman ADMM, the rule of the paper: neighbours see mixed statistics only.
 
-    penalty: "auto", or the constant c > 0 of the edge-anchored form.
-    rounds: rounds between local sweeps, or "auto" from the spectrum.
-    relaxation: over-relaxation of the edge-anchored form, in (0, 2).
-    damping: disagreement that the auto schedule leaves after each sweep's rounds; "auto" is what converges
-        wherever the data are, and networks that need more than MOST_ROUNDS rounds for it are refused.
+    Parameters
+    ----------
+    penalty : float or "auto", default="auto"
+        The constant c > 0 of the edge-anchored form; "auto" chooses forms and steps from the network's spectrum.
+    rounds : int or "auto", default="auto"
+        Rounds between local sweeps; "auto" is from the spectrum.
+    relaxation : float, default=1.0
+        Over-relaxation of the edge-anchored form, in (0, 2).
+    damping : float or "auto", default="auto"
+        Disagreement that the automatic schedule leaves after each sweep's rounds; "auto" is what converges wherever the
+        data are, and networks that need more than 64 rounds for it are refused.
     """
 
     name = "bregman-admm"

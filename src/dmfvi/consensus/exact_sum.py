@@ -102,10 +102,14 @@ class SumState(NamedTuple):
 
 
 class ExactSum(ConsensusRule):
-    """The exact sum in every sweep.
+    """The exact sum in every sweep, the same bits at every node.
 
-    transport: "flood", "tree", "all-reduce", or "auto", the cheaper of the first two for the network.
-    resend: send again from the beginning, not only once a message was missed; for links that may lose some.
+    Parameters
+    ----------
+    transport : {"auto", "flood", "tree", "all-reduce"}, default="auto"
+        How the sum travels; "auto" is the cheaper of "flood" and "tree" for the network.
+    resend : bool, default=False
+        Send again from the beginning, not only once a message was missed; for links that may lose some.
     """
 
     name = "exact-sum"

@@ -112,6 +112,7 @@ def plot_convergence(model: Any, ax: Any = None) -> Any:
         ylabel="relative change and disagreement",
         title=f"{type(model).__name__}{end}",
     )
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(frameon=False)
     return axes
 
