@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse, stats
 from scipy.optimize import linear_sum_assignment, minimize
-from scipy.special import gammaln
+from scipy.special import gammaln, logsumexp
 
 import factor_cases
 from dmfvi.inference.session import Inference, Session, infer
@@ -25,6 +25,7 @@ from dmfvi.models import (
     LatentDirichletAllocation,
     LinearRegression,
     LogisticRegression,
+    MixedEffects,
     PoissonGamma,
     StratifiedCox,
 )
@@ -36,6 +37,7 @@ from dmfvi.models.chains.emissions import (
 from dmfvi.models.chains.model import Sequences
 from dmfvi.models.glm.likelihoods import GlmShard, OneParameter, SharedParameters, Softmax
 from dmfvi.models.glm.model import GlmBelief
+from dmfvi.models.mixed.model import GroupedShard
 from dmfvi.models.mixture.shard import MixtureShard
 from dmfvi.models.regression.linear import RegressionShard
 from dmfvi.models.survival.model import CoxShard, GridShard
@@ -371,6 +373,59 @@ def exact_grid(draw: Draw) -> None:
         assert np.isclose(p["failures"][k], 2.0 + at_risk - happened)
 
 
+# -- mixed models ---------------------------------------------------------------------------
+
+
+def draw_mixed(seed: int, n_nodes: int, family: str) -> Draw:
+    """Groups of unequal size, sorted by their effects over the nodes; one has one row."""
+    rng = np.random.default_rng(seed)
+    sizes = 1 + 2 * (np.arange(18) % 6)
+    group = np.repeat(np.arange(18), sizes)
+    x = np.column_stack([rng.normal(size=len(group)), np.ones(len(group))])
+    noise = [4.0] if family == "gaussian" else []
+    precision = np.array([2.0, 2.0, *noise, 16.0])
+    theta = rng.normal(size=len(precision)) / np.sqrt(precision)
+    effect = np.sort(np.exp(theta[-1]) * rng.normal(size=18))
+    eta = x @ theta[:2] + effect[group]
+    if family == "gaussian":
+        y = eta + np.exp(0.5 * theta[2]) * rng.normal(size=len(eta))
+    else:
+        y = (rng.random(len(eta)) < 1 / (1 + np.exp(-eta))).astype(float)
+    nodes = [np.flatnonzero(np.isin(group, own)) for own in uneven(np.arange(18), n_nodes)]
+
+    def shard(i: np.ndarray) -> GroupedShard:
+        return GroupedShard.of(x[i], np.ones((len(i), 1)), y[i], np.zeros(len(i)), group[i])
+
+    model = MixedEffects(np.zeros(len(precision)), precision, family, 1)
+    return Draw(model, [shard(i) for i in nodes], shard(np.arange(len(y))), theta)
+
+
+def same_mode_without_quadrature(draw: Draw) -> None:
+    """The mode by a blind optimizer: a dense Gaussian, or effects summed over a fine grid."""
+    s, model = draw.pooled, draw.model
+    group = np.repeat(np.arange(18), np.diff(s.starts))
+    grid = np.linspace(-9.0, 9.0, 2001)
+    log_share = stats.norm.logpdf(grid) + np.log(grid[1] - grid[0])
+
+    def negative(theta: np.ndarray) -> float:
+        eta, sd = s.design @ theta[:2], np.exp(theta[-1])
+        if model.family == "gaussian":
+            spread = np.exp(theta[2]) * np.eye(len(eta)) + sd**2 * (group[:, None] == group)
+            value = stats.multivariate_normal.logpdf(s.target, eta, spread)
+        else:
+            all_eta = eta[:, None] + sd * grid
+            rows = s.target[:, None] * all_eta - np.logaddexp(0.0, all_eta)
+            by_group = np.add.reduceat(rows, s.starts[:-1]) + log_share
+            value = logsumexp(by_group, axis=1).sum()
+        return -float(value) - model.log_prior(theta)
+
+    fit = infer(model, [s], tol=1e-10)
+    best = minimize(negative, np.zeros(len(model.prior_mean)), options={"gtol": 1e-7})
+    p = fit.posterior.parameters()
+    np.testing.assert_allclose(p["mean"], best.x, atol=2e-5)
+    assert np.isclose(fit.lower_bound, -best.fun, rtol=1e-9)
+
+
 # -- mixtures -------------------------------------------------------------------------------
 
 CENTRES = np.array([[-2.0, 0.0], [2.0, -1.5], [1.0, 2.5]])
@@ -677,6 +732,15 @@ def survival_rows() -> list[np.ndarray]:
     return np.split(np.column_stack([x, time, event, site]), [25, 45])
 
 
+def grouped_rows() -> list[np.ndarray]:
+    """Covariates, target and group; groups lie inside nodes, and the first has one row."""
+    rng = np.random.default_rng(8)
+    group = np.repeat(np.arange(12.0), [1, 9, 8, 7, 12, 6, 9, 8, 5, 10, 7, 8])
+    x = rng.normal(size=(90, 2)) * [1.0, 5.0] + [0.0, 3.0]
+    y = x @ [0.8, -0.2] + 2.0 + rng.normal(size=12)[group.astype(int)] + 0.7 * rng.normal(size=90)
+    return np.split(np.column_stack([x, y, group]), [10, 43])
+
+
 def word_counts() -> list[np.ndarray]:
     rng = np.random.default_rng(4)
     topics = np.repeat([[30.0, 0.5], [0.5, 30.0]], 3, axis=1)
@@ -751,6 +815,21 @@ CASES: dict[str, Case] = {
         ),
     ),
     **{f"GeneralizedLinear/{name}": glm_case(name) for name in GLM_LIKELIHOODS if name != "logit"},
+    "MixedEffects": Case(
+        lambda s, n: draw_mixed(s, n, "gaussian"),
+        lambda s: s,
+        same_mode_without_quadrature,
+        accuracy=0.5,
+        data_sets=100,
+        estimators=(OfEstimator("mixed-model", grouped_rows, {"target": 3, "groups": 4}),),
+    ),
+    "MixedEffects/bernoulli": Case(
+        lambda s, n: draw_mixed(s, n, "bernoulli"),
+        lambda s: s,
+        same_mode_without_quadrature,
+        accuracy=0.5,
+        data_sets=100,
+    ),
     "GaussianMixture": Case(
         draw_mixture,
         means_of,

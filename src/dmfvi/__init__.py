@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dmfvi.models.glm.faces import BayesianLogisticRegression as BayesianLogisticRegression
     from dmfvi.models.glm.faces import BayesianPoissonRegression as BayesianPoissonRegression
     from dmfvi.models.glm.faces import GeneralizedLinearModel as GeneralizedLinearModel
+    from dmfvi.models.mixed.estimator import MixedModel as MixedModel
     from dmfvi.models.mixture.estimator import BayesianGaussianMixture as BayesianGaussianMixture
     from dmfvi.models.pca.belief import GammaPrior as GammaPrior
     from dmfvi.models.pca.belief import PcaPrior as PcaPrior

@@ -11,6 +11,8 @@ from dmfvi.models.glm.faces import (
     GeneralizedLinearModel,
 )
 from dmfvi.models.glm.model import GeneralizedLinear
+from dmfvi.models.mixed.estimator import MixedModel
+from dmfvi.models.mixed.model import MixedEffects
 from dmfvi.models.mixture import estimator as mixture
 from dmfvi.models.mixture.model import DiagonalGaussianMixture, GaussianMixture
 from dmfvi.models.pca.estimator import BayesianPCA
@@ -49,6 +51,7 @@ ENROLLED: tuple[tuple[type[Model] | type[BaseEstimator], ...], ...] = (
     (PiecewiseExponentialRegression,),
     (StratifiedCox, CoxRegression),
     (GridHazard, KaplanMeier),
+    (MixedEffects, MixedModel),
     (GaussianMixture, DiagonalGaussianMixture, mixture.BayesianGaussianMixture),
     (LatentDirichletAllocation, topics.LatentDirichletAllocation),
     (HiddenMarkov, chains.GaussianHMM, chains.CategoricalHMM),
@@ -83,6 +86,7 @@ __all__ = [
     "LatentDirichletAllocation",
     "LinearRegression",
     "LogisticRegression",
+    "MixedEffects",
     "MixtureOfPcaModel",
     "Model",
     "PoissonGamma",

@@ -1,0 +1,1 @@
+"""Mixed models: coefficients that differ from group to group."""

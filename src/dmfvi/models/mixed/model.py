@@ -1,0 +1,129 @@
+"""Mixed models: effects of groups are integrated out at the node that has the group.
+
+    eta_gi = x_i.w + v_i.(L z_g),   z_g ~ N(0, I),   y_gi ~ family(eta_gi)        log p(y) = sum_g log int p(y_g | z) N(z) dz
+
+Adaptive Gauss-Hermite quadrature around each group's mode (Naylor & Smith 1982; Pinheiro & Bates 1995), exact for Gaussian targets; gradient
+by Fisher's identity and curvature by Louis' (1982). theta = (w, [log noise variance], L row by row, logarithms on its diagonal).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from dmfvi.linalg import FloatArray
+from dmfvi.models.laplace import Expansion, LaplaceModel
+
+FAMILIES = ("gaussian", "bernoulli", "poisson")
+#: quadrature points along each effect, by the number of effects, three at most
+POINTS = {1: 25, 2: 19, 3: 11}
+#: a logarithm of a deviation beyond which draws of a nearly flat posterior would overflow
+LARGEST_LOG = 300.0
+#: how far one step may move a logarithm of a deviation
+LARGEST_MOVE = 1.5
+
+
+@dataclass(frozen=True)
+class GroupedShard:
+    """One node's rows sorted by group: design, columns whose effects vary, targets, offsets, and where groups begin."""
+
+    design: FloatArray
+    varying: FloatArray
+    target: FloatArray
+    offset: FloatArray
+    starts: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls,
+        design: FloatArray,
+        varying: FloatArray,
+        target: FloatArray,
+        offset: FloatArray,
+        group: NDArray[np.int64],
+    ) -> GroupedShard:
+        """From rows in any order."""
+        order = np.argsort(group, kind="stable")
+        sizes = np.unique(group, return_counts=True)[1]
+        rows = [np.ascontiguousarray(part[order]) for part in (design, varying, target, offset)]
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return cls(rows[0], rows[1], rows[2], rows[3], starts)
+
+
+@dataclass(frozen=True)
+class MixedEffects(LaplaceModel):
+    """The marginal likelihood of coefficients and variance components."""
+
+    family: str = "gaussian"
+    n_effects: int = 1
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether theta has a log noise variance."""
+        return self.family == "gaussian"
+
+    @property
+    def entries(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Places of L's entries in theta's order."""
+        rows, columns = np.tril_indices(self.n_effects)
+        return rows.astype(np.int64), columns.astype(np.int64)
+
+    def factor(self, theta: FloatArray) -> FloatArray:
+        """L."""
+        rows, columns = self.entries
+        made = np.zeros((self.n_effects, self.n_effects))
+        made[rows, columns] = theta[-len(rows) :]
+        at = np.arange(self.n_effects)
+        made[at, at] = np.exp(np.minimum(made[at, at], LARGEST_LOG))
+        return made
+
+    @property
+    def largest_move(self) -> FloatArray:
+        made = np.full(len(self.prior_mean), np.inf)
+        count = len(self.entries[0]) + int(self.has_noise)
+        made[-count:] = LARGEST_MOVE
+        return made
+
+    def expand(self, shard: GroupedShard, theta: FloatArray) -> Expansion:
+        return self.expand_with_effects(shard, theta)[0]
+
+    def expand_with_effects(
+        self, shard: GroupedShard, theta: FloatArray
+    ) -> tuple[Expansion, FloatArray]:
+        """Also the posterior means of the groups' effects L z."""
+        from dmfvi.models.mixed._kernels_numba import groups_rows
+
+        size, factor = len(theta), self.factor(theta)
+        gradient, curvature = np.zeros(size), np.zeros((size, size))
+        means = np.zeros((len(shard.starts) - 1, self.n_effects))
+        value = groups_rows(
+            FAMILIES.index(self.family),
+            shard.design,
+            shard.varying,
+            shard.target,
+            shard.offset,
+            shard.starts,
+            theta,
+            factor,
+            *self.entries,
+            *self._rule(),
+            self.has_noise,
+            gradient,
+            curvature,
+            means,
+        )
+        if self.family == "poisson":
+            value -= float(gammaln(shard.target + 1.0).sum())
+        return Expansion(float(value), gradient, curvature), means @ factor.T
+
+    def _rule(self) -> tuple[FloatArray, FloatArray]:
+        """Points (K, q) and weights of E[f(z)] for z ~ N(0, I)."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(POINTS[self.n_effects])
+        weights = weights / weights.sum()
+        grid = np.meshgrid(*[nodes] * self.n_effects, indexing="ij")
+        shares = np.meshgrid(*[weights] * self.n_effects, indexing="ij")
+        points = np.stack([part.ravel() for part in grid], axis=1)
+        return np.ascontiguousarray(points), np.prod([s.ravel() for s in shares], axis=0)

@@ -1,0 +1,144 @@
+"""Mixed models: sites have the pooled posterior, and with flat priors it is statsmodels' maximum likelihood."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.formula.api as smf
+
+import dmfvi
+from dmfvi import MixedModel, Network
+
+FLAT = {"prior_precision": 1e-10, "intercept_precision": 1e-10, "deviation_precision": 1e-10}
+NETWORKS = [Network.ring(4), Network(nx.lollipop_graph(3, 1), "lollipop")]
+
+
+def table(family: str = "gaussian", seed: int = 1) -> pd.DataFrame:
+    """Twenty groups, the first with one row."""
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(20), [1, *rng.integers(4, 16, 19)])
+    n = len(group)
+    x = rng.normal(size=n) + 2
+    eta = 0.5 * x - 1.0 + 0.7 * rng.normal(size=20)[group] + 0.4 * rng.normal(size=20)[group] * x
+    y = {
+        "gaussian": eta + 0.6 * rng.normal(size=n),
+        "bernoulli": (rng.random(n) < 1 / (1 + np.exp(-eta))).astype(float),
+        "poisson": rng.poisson(np.exp(np.minimum(eta, 3.0))).astype(float),
+    }[family]
+    return pd.DataFrame({"x": x, "sex": rng.choice(["f", "m"], n), "clinic": group, "y": y})
+
+
+def sites(whole: pd.DataFrame) -> list[pd.DataFrame]:
+    """Groups sorted by their mean target: the first site has the group with one row only."""
+    means = whole[whole.clinic > 0].groupby("clinic").y.mean().sort_values().index.to_numpy()
+    return [whole[whole.clinic.isin(own)] for own in ([0], means[:3], means[3:10], means[10:])]
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda n: n.name)
+@pytest.mark.parametrize("family", ["gaussian", "bernoulli", "poisson"])
+@pytest.mark.parametrize("slopes", [(), ("x",)])
+def test_sites_have_the_pooled_posterior(
+    family: Any, slopes: tuple[str, ...], network: Network
+) -> None:
+    whole = table(family)
+    settings: dict[str, Any] = {
+        "formula": "y ~ x + C(sex)",
+        "family": family,
+        "random_slopes": slopes,
+    }
+    pooled = MixedModel(**settings).fit(whole, groups="clinic")
+    model = MixedModel(**settings, network=network).fit(sites(whole), groups="clinic")
+    assert max(q.distance(pooled.posterior_) for q in model.node_posteriors_) < 1e-9
+    assert model.n_groups_ == pooled.n_groups_ == 20
+    np.testing.assert_allclose(model.predict(whole), pooled.predict(whole), rtol=1e-9)
+
+
+@pytest.mark.parametrize("slopes", [(), ("x",)])
+def test_flat_priors_give_the_maximum_likelihood_of_statsmodels(slopes: tuple[str, ...]) -> None:
+    whole = table()
+    model = MixedModel(formula="y ~ x", random_slopes=slopes, **FLAT).fit(whole, groups="clinic")
+    more = {"re_formula": "~x"} if slopes else {}
+    theirs = smf.mixedlm("y ~ x", whole, groups=whole.clinic, **more).fit(reml=False)
+    frame = model.summary_frame()
+    for term in ("x", "Intercept"):
+        assert abs(frame.estimate[term] - theirs.params[term]) < 0.01 * theirs.bse[term]
+    theta = model._model.posterior(model._belief).parameters()["mean"]
+    at_mode = np.square(model._effect_units() @ model._model.factor(theta)).sum(1)
+    np.testing.assert_allclose(at_mode, np.diag(theirs.cov_re), rtol=0.01)
+    np.testing.assert_allclose(model.noise_variance_, theirs.scale, rtol=0.005)
+    own = model.random_effects()
+    for clinic, effect in theirs.random_effects.items():
+        np.testing.assert_allclose(own[str(clinic)], effect.to_numpy(), atol=0.01)
+
+
+def test_one_array_is_cut_between_groups() -> None:
+    whole = table()
+    x = whole[["x"]].to_numpy()
+    pooled = MixedModel().fit(x, whole.y, whole.clinic)
+    mixed_up = np.random.default_rng(0).permutation(len(x))
+    model = MixedModel(network=Network.ring(5)).fit(
+        x[mixed_up], whole.y.to_numpy()[mixed_up], whole.clinic.to_numpy()[mixed_up]
+    )
+    assert model.posterior_.distance(pooled.posterior_) < 1e-9
+    with pytest.raises(ValueError, match="20 groups cannot be split over 21 nodes"):
+        MixedModel(network=Network.ring(21)).fit(x, whole.y, whole.clinic)
+
+
+def test_units_do_not_matter() -> None:
+    whole = table()
+    plain = MixedModel(random_slopes=("x0",)).fit(whole[["x"]].to_numpy(), whole.y, whole.clinic)
+    far = MixedModel(random_slopes=("x0",)).fit(
+        1e4 * whole[["x"]].to_numpy() + 1e7, 1e-3 * whole.y + 5.0, whole.clinic
+    )
+    np.testing.assert_allclose(far.coef_ * 1e7, plain.coef_, rtol=1e-6)
+    np.testing.assert_allclose(far.effects_std_[1] * 1e7, plain.effects_std_[1], rtol=1e-6)
+
+
+def test_groups_without_effects_and_separated_targets_have_a_proper_posterior() -> None:
+    rng = np.random.default_rng(0)
+    x, group = rng.normal(size=(60, 1)), np.arange(60) % 6
+    for family, y in (
+        ("gaussian", x[:, 0] + 0.1 * rng.normal(size=60)),
+        ("bernoulli", (x[:, 0] > 0).astype(float)),
+        ("bernoulli", np.ones(60)),
+        ("poisson", np.zeros(60)),
+    ):
+        model = MixedModel(family=family).fit(x, y, group)
+        assert model.converged_
+        assert np.isfinite([*model.coef_, *model.effects_std_]).all()
+        assert (np.diag(model.coef_covariance_) > 0).all()
+
+
+def test_effects_of_groups_stay_out_of_files(tmp_path: Path) -> None:
+    whole = table("poisson").assign(years=1.5)
+    model = MixedModel(formula="y ~ x + C(sex)", family="poisson").fit(
+        whole, groups="clinic", exposure="years"
+    )
+    assert len(model.random_effects()) == 20
+    loaded = dmfvi.load(dmfvi.save(model, tmp_path / "model.npz"))
+    assert loaded.summary() == model.summary()
+    np.testing.assert_array_equal(
+        loaded.predict(whole, exposure="years"), model.predict(whole, exposure="years")
+    )
+    with pytest.raises(ValueError, match="not in files"):
+        loaded.random_effects()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"family": "gamma"}, "family must be one of"),
+        ({"random_slopes": ("z",)}, "none of the terms"),
+        ({"random_slopes": ("a", "b", "c")}, "2 at most"),
+        ({"family": "bernoulli"}, "are 0 and 1"),
+        ({"deviation_precision": 0.0}, "deviation_precision must be positive"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MixedModel(formula="y ~ x", **settings).fit(table(), groups="clinic")
