@@ -51,3 +51,16 @@ curve = KaplanMeier(network=ring).fit(
     [f[["days", "died"]].to_numpy(dtype=float) for f in hospitals]
 )
 print(curve.median_survival_time_)
+
+
+from dmfvi import MixedModel
+
+for frame in hospitals:
+    frame["ward"] = rng.integers(5, size=len(frame))
+    frame["falls"] = rng.poisson(np.exp(0.02 * (frame.age - 60) + 0.1 * frame.ward))
+mixed = MixedModel(
+    formula="falls ~ age + C(sex)", family="poisson", random_slopes=("age",), network=ring
+)
+mixed.fit(hospitals, groups="ward")
+print(mixed.summary())  # coefficients, and deviations of the wards' intercepts and slopes
+own = mixed.random_effects(site=0)  # shrunken effects of the first site's wards
