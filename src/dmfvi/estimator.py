@@ -7,6 +7,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from html import escape
 from pathlib import Path
 from textwrap import indent
 from typing import Any, ClassVar, Literal, Self
@@ -212,6 +213,13 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         if getattr(self, "converged_", True):
             return str(shown)
         return f"{shown}  # {self._outcome()}"
+
+    def _html_repr(self) -> str:
+        """What a notebook shows: scikit-learn's diagram, and the summary of a fit."""
+        diagram = str(super()._html_repr())
+        if not hasattr(self, "history_"):
+            return diagram
+        return f"{diagram}\n<pre>{escape(self.summary())}</pre>"
 
     # -- for subclasses -----------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
@@ -228,19 +229,47 @@ class Network:
             parents[child] = parent
         return tuple(parents)
 
+    def _places(self, seed: int = 0) -> dict[int, Any]:
+        """Where to draw nodes, in [-1, 1]: rings and chains on a circle, others by springs."""
+        if self.max_degree <= 2 and self.n_nodes <= 60:
+            return dict(nx.circular_layout(self.graph))
+        return dict(nx.spring_layout(self.graph, seed=seed))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the graph, and its name."""
+        places = {
+            node: (140 + 115 * float(x), 140 - 115 * float(y))
+            for node, (x, y) in self._places().items()
+        }
+        few = self.n_nodes <= 40
+        lines = [
+            '<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke="#9aa5b1"/>'.format(
+                *places[a], *places[b]
+            )
+            for a, b in self.graph.edges
+        ]
+        for node, (x, y) in places.items():
+            lines.append(
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{11 if few else 3}" fill="#4878a8"/>'
+            )
+            if few:
+                words = escape(str(self.labels[node]))
+                lines.append(
+                    f'<text x="{x:.1f}" y="{y + 4:.1f}" text-anchor="middle" font-size="11" fill="white">{words}</text>'
+                )
+        about = f"{escape(self.name)}: {self.n_nodes} nodes, {self.n_edges} links, diameter {self.diameter}"
+        drawing = "".join(lines)
+        return f'<svg width="280" height="280" role="img" aria-label="{about}">{drawing}</svg><div>{about}</div>'
+
     def draw(self, ax: Axes | None = None, *, seed: int = 0) -> Axes:
         """Draw the graph: rings and chains on a circle, others by springs."""
         import matplotlib.pyplot as plt
 
         if ax is None:
             _, ax = plt.subplots(figsize=(4, 4))
-        if self.max_degree <= 2 and self.n_nodes <= 60:
-            places = nx.circular_layout(self.graph)
-        else:
-            places = nx.spring_layout(self.graph, seed=seed)
         nx.draw_networkx(
             self.graph,
-            places,
+            self._places(seed),
             ax=ax,
             node_size=260 if self.n_nodes <= 40 else 20,
             with_labels=self.n_nodes <= 40,

@@ -7,6 +7,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -18,6 +19,9 @@ from dmfvi.inference.model import Model
 from dmfvi.inference.response import MAX_SUMS, Quantities, Response, linear_response
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
+
+#: rows of a table in a notebook at most
+MOST_ROWS = 60
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,23 @@ class Uncertainty:
     def __repr__(self) -> str:
         with np.printoptions(precision=4, threshold=20):
             return f"Uncertainty(mean={self.mean}, std={self.std}, method={self.method!r})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: one row for each number, and what speaks against trusting them."""
+        low, high = self.interval
+        columns = [np.ravel(each) for each in (self.mean, self.std, low, high)]
+        places = list(np.ndindex(self.mean.shape))
+        rows = [
+            f"<tr><th>{', '.join(map(str, place))}</th>"
+            + "".join(f"<td>{column[k]:.4g}</td>" for column in columns)
+            + "</tr>"
+            for k, place in enumerate(places[:MOST_ROWS])
+        ]
+        if len(places) > MOST_ROWS:
+            rows.append(f"<tr><td colspan=5>and {len(places) - MOST_ROWS} more</td></tr>")
+        head = f"<tr><th></th><th>mean</th><th>std</th><th colspan=2>{self.level:.0%} interval</th></tr>"
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return f"<table>{head}{''.join(rows)}</table><p>{escape(self.method)}</p>{notes}"
 
 
 class Context(NamedTuple):

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -71,6 +72,20 @@ class Inference:
     def converged(self) -> bool:
         """Whether the nodes stopped by themselves."""
         return self.run.converged
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        facts = {
+            "model": type(self.model).__name__,
+            "nodes": len(self.beliefs),
+            "converged": "yes" if self.converged else "NOT converged",
+            "iterations": self.n_iter,
+            "message rounds": self.n_rounds,
+            "evidence lower bound": f"{self.lower_bound:.8g}",
+            "posterior": repr(self.posterior),
+        }
+        rows = (f"<tr><th>{name}</th><td>{escape(str(v))}</td></tr>" for name, v in facts.items())
+        return f"<table>{''.join(rows)}</table>"
 
     @property
     def n_rounds(self) -> int:

@@ -12,6 +12,8 @@ from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 
 BLUE, ORANGE, GREY, GREEN = "#33658a", "#e07a3f", "#8d99a6", "#4f9d69"
+#: colours that people with any kind of colour vision can tell apart (Okabe & Ito 2008)
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
 
 def fit_figure(
@@ -127,6 +129,63 @@ def plot_network(model: Any, ax: Any = None) -> Any:
         )
     axes = ax if ax is not None else _new_axes()
     graph.draw(axes)
+    return axes
+
+
+def plot_components(model: Any, ax: Any = None, level: float = 0.9, n_shown: int = 4) -> Any:
+    """Loadings of the strongest components with intervals, feature by feature."""
+    from scipy.stats import norm
+
+    axes = ax if ax is not None else _new_axes()
+    loadings = np.asarray(model.components_)
+    count, n_features = loadings.shape
+    shown = min(count, n_shown)
+    variances = np.diagonal(model.posterior_.covariance, axis1=1, axis2=2).T
+    half = norm.ppf(0.5 + 0.5 * level) * np.sqrt(variances[:count])
+    width = 0.7 / max(1, shown)
+    for k in range(shown):
+        axes.errorbar(
+            np.arange(n_features) + (k - 0.5 * (shown - 1)) * width,
+            loadings[k],
+            yerr=half[k],
+            fmt="o",
+            markersize=3,
+            color=PALETTE[k % len(PALETTE)],
+            label=f"component {k + 1}",
+        )
+    axes.axhline(0.0, color=GREY, linewidth=0.8)
+    names = getattr(model, "feature_names_in_", None)
+    if names is not None and n_features <= 30:
+        axes.set_xticks(np.arange(n_features), [str(name) for name in names], rotation=90)
+    left_out = f" (the {shown} strongest of {count})" if shown < count else ""
+    axes.set(
+        xlabel="feature",
+        ylabel="loading (data units)",
+        title=f"Components{left_out}, {level:.0%} intervals",
+    )
+    axes.legend(frameon=False)
+    return axes
+
+
+def plot_calibration(truth: FloatArray, interval: Any, ax: Any = None) -> Any:
+    """Share of true values inside ``interval(level)`` against the level: on the diagonal where intervals hold."""
+    axes = ax if ax is not None else _new_axes()
+    levels = np.linspace(0.1, 0.95, 18)
+    held = []
+    for level in levels:
+        low, high = interval(float(level))
+        held.append(float(np.mean((truth >= low) & (truth <= high))))
+    axes.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linestyle=":", label="as promised")
+    axes.plot(levels, held, color=BLUE, marker=".", label="held")
+    axes.set(
+        xlim=(0.0, 1.0),
+        ylim=(0.0, 1.0),
+        xlabel="level of the interval",
+        ylabel="share of true values inside",
+        title=f"Calibration on {np.size(truth):,} values",
+        aspect="equal",
+    )
+    axes.legend(frameon=False)
     return axes
 
 

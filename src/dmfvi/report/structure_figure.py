@@ -30,21 +30,50 @@ def structure_figure(
 
     figure = Figure(figsize=(12, 6), layout="constrained")
     FigureCanvasAgg(figure)
-    size = float(np.linalg.norm(structure.std(0)))
-    radius = np.sqrt(chi2.ppf(level, 3))
-    deviations = np.sqrt(np.linalg.eigvalsh(covariance).clip(0.0))
-    typical = float(np.median(deviations[:, -1])) * radius
-    magnify = _round(max(1.0, VISIBLE * size / max(typical, np.finfo(float).tiny)))
+    magnify, radius = _magnification(structure, covariance, level)
     for place, (elevation, azimuth) in enumerate(((20, -60), (20, 30)), 1):
         ax = figure.add_subplot(1, 2, place, projection="3d")
         _draw(ax, structure, covariance, magnify * radius)
         ax.view_init(elevation, azimuth)
-    shown = "" if magnify == 1 else f", drawn {magnify:g} times larger"
-    figure.suptitle(f"{len(structure)} points, {kind} structure, {level:.0%} ellipsoids{shown}")
+    figure.suptitle(_title(structure, level, kind, magnify))
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(target, dpi=130)
     return target
+
+
+def plot_structure(
+    structure: FloatArray, covariance: FloatArray, level: float, kind: str, ax: Any = None
+) -> Any:
+    """Points (P, 3) with their ellipsoids on 3-D axes, new ones unless given."""
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        ax = plt.figure(layout="constrained").add_subplot(projection="3d")
+    elif getattr(ax, "name", None) != "3d":
+        raise ValueError(
+            "a structure needs 3-D axes: plt.figure().add_subplot(projection='3d'), or no ax"
+        )
+    magnify, radius = _magnification(structure, covariance, level)
+    _draw(ax, structure, covariance, magnify * radius)
+    ax.set_title(_title(structure, level, kind, magnify))
+    return ax
+
+
+def _magnification(
+    structure: FloatArray, covariance: FloatArray, level: float
+) -> tuple[float, float]:
+    """By how much ellipsoids are drawn larger so that they can be seen, and their radius in deviations."""
+    size = float(np.linalg.norm(structure.std(0)))
+    radius = float(np.sqrt(chi2.ppf(level, 3)))
+    deviations = np.sqrt(np.linalg.eigvalsh(covariance).clip(0.0))
+    typical = float(np.median(deviations[:, -1])) * radius
+    return _round(max(1.0, VISIBLE * size / max(typical, np.finfo(float).tiny))), radius
+
+
+def _title(structure: FloatArray, level: float, kind: str, magnify: float) -> str:
+    shown = "" if magnify == 1 else f", drawn {magnify:g} times larger"
+    return f"{len(structure)} points, {kind} structure, {level:.0%} ellipsoids{shown}"
 
 
 def _draw(ax: Any, structure: FloatArray, covariance: FloatArray, radius: float) -> None:

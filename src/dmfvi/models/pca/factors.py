@@ -80,6 +80,41 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
         width = norm.ppf(0.5 + 0.5 * level) * std
         return filled - width, filled + width
 
+    def plot_components(self, ax: Any = None, level: float = 0.9) -> Any:
+        """Draw the strongest components' loadings with their intervals; returns the matplotlib Axes."""
+        from dmfvi.report.figures import plot_components
+
+        check_is_fitted(self)
+        check_level(level)
+        return plot_components(self, ax, level)
+
+    def plot_calibration(self, X: ArrayLike, truth: ArrayLike, ax: Any = None) -> Any:
+        """Draw the share of missing entries of X whose true value lies in its interval, against the interval's level.
+
+        ``truth`` is X without gaps, or with some; entries that are missing in both are left out. Returns the matplotlib Axes.
+        """
+        from dmfvi.report.figures import plot_calibration
+
+        gaps = self._checked_rows(X)
+        known = np.asarray(truth, dtype=np.float64)
+        if known.shape != gaps.shape:
+            raise ValueError(
+                f"truth must have the shape of X, {gaps.shape}, received {known.shape}"
+            )
+        asked = np.isnan(gaps) & ~np.isnan(known)
+        if not asked.any():
+            raise ValueError(
+                "no entry is missing in X and known in truth: give X with gaps, and truth with what belongs there"
+            )
+        filled, std = self.impute(X, return_std=True)
+        filled, std = np.asarray(filled)[asked], np.asarray(std)[asked]
+
+        def interval(level: float) -> tuple[FloatArray, FloatArray]:
+            half = norm.ppf(0.5 + 0.5 * level) * std
+            return filled - half, filled + half
+
+        return plot_calibration(known[asked], interval, ax)
+
     def sample(self, n_samples: int = 1, random_state: Any = None) -> FloatArray:
         """New rows from the posterior predictive distribution."""
         check_is_fitted(self)

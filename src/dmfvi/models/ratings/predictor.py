@@ -85,6 +85,17 @@ class RatingPredictor(NetworkEstimator):
         low, high = self.rating_scale_
         return np.clip(mean - half, low, high), np.clip(mean + half, low, high)
 
+    def plot_calibration(
+        self, users: ArrayLike, items: ArrayLike, ratings: ArrayLike, ax: Any = None
+    ) -> Any:
+        """Draw the share of ratings that lie in their intervals against the intervals' level; returns the matplotlib Axes."""
+        from dmfvi.report.figures import plot_calibration
+
+        def interval(level: float) -> tuple[FloatArray, FloatArray]:
+            return self.predict_interval(users, items, level, quiet=True)
+
+        return plot_calibration(np.asarray(ratings, dtype=np.float64), interval, ax)
+
     def evaluate(
         self,
         users: ArrayLike,

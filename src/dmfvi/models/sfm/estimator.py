@@ -204,6 +204,14 @@ class StructureFromMotion(NetworkEstimator):
         kind = "metric" if self.metric_ else "affine"
         return structure_figure(path, self.structure_, self.structure_cov_, level, kind)
 
+    def plot_structure(self, ax: Any = None, level: float = 0.9) -> Any:
+        """Draw the structure with its uncertainty ellipsoids on 3-D axes; returns the matplotlib Axes."""
+        from dmfvi.report.structure_figure import plot_structure
+
+        check_is_fitted(self)
+        kind = "metric" if self.metric_ else "affine"
+        return plot_structure(self.structure_, self.structure_cov_, level, kind, ax)
+
     # -- steps ------------------------------------------------------------------------------
 
     def _structures(
