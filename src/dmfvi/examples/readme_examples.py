@@ -25,22 +25,3 @@ clinics = BayesianGaussianMixture(3, network=Network.star(5), random_state=0).fi
 # no clinic needs both outcomes
 risk = BayesianLogisticRegression(network=Network.ring(5)).fit(shards, outcomes)
 chance, spread = risk.predict_proba(new_rows, return_std=True)  # spread: of the logit
-
-
-from dmfvi import Network, RatingFactorization
-from dmfvi.datasets import make_ratings, split_ratings
-
-train, test = split_ratings(
-    make_ratings(1_000_000).ratings
-)  # or (users, items, ratings) with your ids
-model = RatingFactorization(12, network=Network.ring(10)).fit(train)
-mean, std = model.predict(test[0], test[1], return_std=True)
-print(model.evaluate(*test), model.recommend(7, 5, strategy="ucb").items)
-
-
-from dmfvi import BayesianPCA, Federation, Links, Network, consensus
-
-ring = Network.ring(5)
-lossy = Federation(ring, links=Links(loss=0.3, delay=4, pauses={1: [(10, 40)]}))  # simulated
-tuned = Federation(ring, consensus=consensus.make("bregman-admm", ring, rounds=4))
-same = [BayesianPCA(3, network=n, random_state=0).fit(X) for n in (lossy, tuned)]
