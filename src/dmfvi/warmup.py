@@ -50,6 +50,24 @@ def _regression() -> None:
         model.fit(x, y).predict(x)
 
 
+def _survival() -> None:
+    from dmfvi import CoxRegression
+
+    rng = np.random.default_rng(0)
+    for ties in ("efron", "breslow"):
+        model = CoxRegression(ties=ties, max_iter=2)
+        model.fit(rng.normal(size=(30, 2)), time=rng.integers(1, 9, 30), event=np.arange(30) % 2)
+
+
+def _mixed() -> None:
+    from dmfvi import MixedModel
+
+    rng = np.random.default_rng(0)
+    x, groups = rng.normal(size=(40, 1)), np.arange(40) % 8
+    MixedModel(family="bernoulli", max_iter=2).fit(x, rng.integers(0, 2, 40), groups=groups)
+    MixedModel(family="poisson", max_iter=2).fit(x, rng.poisson(2.0, 40), groups=groups)
+
+
 def _ratings(n_components: int) -> None:
     from dmfvi import RatingFactorization
     from dmfvi.datasets import make_ratings
@@ -75,6 +93,8 @@ STEPS: dict[str, Callable[[], None]] = {
     "hidden Markov models": _chains,
     "topics": _topics,
     "regression": _regression,
+    "survival": _survival,
+    "mixed models": _mixed,
 }
 
 

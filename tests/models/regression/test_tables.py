@@ -260,7 +260,7 @@ def test_sites_that_do_not_fit_together_say_why() -> None:
     with pytest.raises(ValueError, match="column 'sex' holds numbers at site 2 and text at site 0"):
         model.fit(parts)
     named = whole.assign(name=[f"patient {i}" for i in range(len(whole))])
-    with pytest.raises(ValueError, match="column 'name' has another word in each"):
+    with pytest.raises(ValueError, match="column 'name' has 160 levels in 160 rows, as an id has"):
         BayesianLinearRegression().fit(named[["age", "name"]], whole.level)
     learned = BayesianLinearRegression(formula="level ~ bs(age, df=5)", network=Network.ring(4))
     with pytest.raises(ValueError, match=r"bs\(age, df=5\) learns from a site's own rows"):
@@ -320,3 +320,99 @@ def test_the_shell_fits_a_formula_and_predicts(tmp_path: Path) -> None:
     predicted = pd.read_csv(tmp_path / "predicted.csv")
     expected = pooled.predict(whole.dropna().head(5), exposure="years")
     np.testing.assert_allclose(predicted.prediction, expected, rtol=1e-9)
+
+
+def test_categories_that_a_formula_computes_are_refused_before_anything_is_told() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"k": np.repeat([0.0, 1.0, 2.0], 20), "y": rng.normal(size=60)})
+    for formula in ("y ~ C(np.floor(k))", "y ~ C(I(k))", "y ~ C(k > 1)"):
+        with pytest.raises(ValueError, match="compute the column first"):
+            BayesianLinearRegression(formula=formula).fit(frame)
+
+
+def test_levels_of_a_quoted_column_are_those_of_the_fit() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"my k": np.repeat([2.0, 3.0, 10.0], 20)})
+    frame["y"] = frame["my k"] + 0.1 * rng.normal(size=60)
+    formula = "y ~ C(Q('my k'))"
+    pooled = BayesianLinearRegression(formula=formula).fit(frame)
+    sites = [frame[:20], frame[20:]]
+    parted = BayesianLinearRegression(formula=formula, network=Network.chain(2)).fit(sites)
+    np.testing.assert_allclose(parted.coef_, pooled.coef_, rtol=1e-9)
+    alone = pooled.predict(pd.DataFrame({"my k": [10.0]}))
+    np.testing.assert_allclose(alone, [10.0], atol=0.1)
+    with pytest.raises(ValueError, match="unknown level 4"):
+        pooled.predict(pd.DataFrame({"my k": [4.0]}))
+
+
+def test_a_level_of_a_dropped_row_only_is_no_level() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=60), "s": rng.choice(list("ab"), 60)})
+    frame["y"] = frame["x"] + rng.normal(size=60)
+    frame.loc[0, "s"], frame.loc[0, "x"] = "only", np.nan
+    model = BayesianLinearRegression(formula="y ~ x + s").fit(frame)
+    assert model.n_dropped_ == 1
+    assert list(model.term_names_) == ["x", "s[T.b]"]
+
+
+def test_imputation_where_a_site_lacks_a_whole_column() -> None:
+    rng = np.random.default_rng(0)
+    sites = [
+        pd.DataFrame({"x": rng.normal(size=30), "s": rng.choice(levels, 30)})
+        for levels in (["a", "b"], ["a", "c"])
+    ]
+    sites[1]["x"] = np.nan
+    y = [rng.normal(size=30) for _ in sites]
+    model = BayesianLinearRegression(missing="impute", network=Network.chain(2)).fit(sites, y)
+    assert list(model.term_names_) == ["x", "s[T.b]", "s[T.c]"]
+    assert model.n_imputed_ == 30
+
+
+def test_words_that_look_like_numbers_stay_words() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"k": np.resize(["1", "2", "unk"], 30), "x": rng.normal(size=30)})
+    model = BayesianLinearRegression().fit(frame, rng.normal(size=30))
+    some = pd.DataFrame({"k": ["1", "2"], "x": [0.0, 0.0]})
+    of_numbers = pd.DataFrame({"k": [1, 2], "x": [0.0, 0.0]})
+    np.testing.assert_array_equal(model.predict(some), model.predict(of_numbers))
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "y ~ I('a' * 2000000000)",
+        "y ~ I(9 ** 9 ** 9)",
+        "y ~ (a + b + c + d) ** 18",
+        "y ~ " + " + ".join(["x"] * 3000),
+        "y ~ x | z",
+        "y ~ Intercept + x",
+    ],
+)
+def test_formulas_that_are_too_large_or_strange_are_refused(formula: str) -> None:
+    with pytest.raises(ValueError, match="formula"):
+        BayesianLinearRegression(formula=formula).fit(pd.DataFrame({"x": [1.0], "y": [1.0]}))
+
+
+def test_what_a_spline_learns_is_compared_and_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dmfvi.models.regression import formula as formulas
+
+    told: list[object] = []
+    kept = formulas.gathered
+    monkeypatch.setattr(
+        formulas, "gathered", lambda session, each: told.append(each) or kept(session, each)
+    )
+    rng = np.random.default_rng(0)
+    sites = [pd.DataFrame({"x": rng.normal(size=30), "y": rng.normal(size=30)}) for _ in range(2)]
+    model = BayesianLinearRegression(formula="y ~ bs(x, df=4)", network=Network.chain(2))
+    with pytest.raises(ValueError, match="learns from a site's own rows"):
+        model.fit(sites)
+    assert str(sites[0]["x"].max())[:6] not in str(told)
+
+
+def test_ids_are_refused_in_small_sites_with_repeats_and_as_categories() -> None:
+    rng = np.random.default_rng(0)
+    names = [f"patient {i}" for i in range(15)]
+    for values in (names, [*names, names[0]], pd.Categorical(names)):
+        frame = pd.DataFrame({"name": values, "x": rng.normal(size=len(values))})
+        with pytest.raises(ValueError, match="as an id has"):
+            BayesianLinearRegression().fit(frame, rng.normal(size=len(values)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from dmfvi.jit import njit
 
 #: Newton steps towards a group's mode at most, and the squared length of the last
 STEPS, NEAR = 100, 1e-18

@@ -6,8 +6,8 @@ Sites send each other the names of the levels that they have seen, never rows; t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from numbers import Real
+from collections.abc import Collection, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,8 @@ from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
 
 NUMBER, TEXT, TRUTH, EMPTY = "numbers", "text", "true or false", "nothing"
-#: fewer rows may well have different words
-FEWEST_IDS = 20
+#: levels from which on a column of which more than this part of the rows have a level of their own is one of ids
+FEWEST_IDS, OWN_LEVELS = 10, 0.5
 #: a level of a column
 Level = str | int | float | bool
 
@@ -58,6 +58,8 @@ def plain_level(value: Any) -> Level:
     """A level as JSON has it: whole numbers as whole numbers."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
+    if isinstance(value, Integral):
+        return int(value)
     if isinstance(value, Real):
         number = float(value)
         return int(number) if number.is_integer() else number
@@ -70,9 +72,9 @@ def is_frame(data: Any) -> bool:
 
 
 def columns_of(
-    data: Any, names: Sequence[str] | None = None, words: bool = False
+    data: Any, names: Sequence[str] | None = None, words: Collection[str] | bool = False
 ) -> dict[str, Column]:
-    """The columns of a frame or an array, all or those named; with ``words`` digits in quotes are words."""
+    """The columns of a frame or an array, all or those named; in columns of ``words`` (True: all) digits in quotes are words."""
     if not is_frame(data):
         table = np.asarray(data, dtype=np.float64)
         return {f"x{j}": Column(table[:, j], NUMBER) for j in range(table.shape[1])}
@@ -88,12 +90,15 @@ def columns_of(
         name: data.iloc[:, place] if hasattr(data, "iloc") else data.get_columns()[place]
         for name, place in places.items()
     }
-    return {name: _column(name, each, words) for name, each in series.items()}
+    quoted = set(series) if words is True else set(words or ())
+    return {name: _column(name, each, name in quoted) for name, each in series.items()}
 
 
 def _column(name: str, series: Any, words: bool) -> Column:
     """One column of pandas or polars."""
     dtype = series.dtype
+    if _is_plain_number(dtype):
+        return _of_numbers(np.asarray(series.to_numpy(), dtype=np.float64))
     categories = getattr(dtype, "categories", None)  # pandas' category, polars' Enum
     listed = series.to_list() if hasattr(series, "to_list") else list(series)
     values = np.empty(len(listed), dtype=object)
@@ -114,11 +119,19 @@ def _column(name: str, series: Any, words: bool) -> Column:
         return Column(np.full(len(values), np.nan), EMPTY)
     if all(isinstance(value, bool | np.bool_) for value in present):
         return Column(_with_levels(values), TRUTH, (False, True))
-    if all(isinstance(value, Real) for value in present):
-        return Column(_numbers(values), NUMBER)
-    if not words and (found := _parsed(values)) is not None:
-        return Column(found, NUMBER)
-    return Column(_with_levels(values), TEXT)
+    found = _parsed(values) if not words or all(isinstance(v, Real) for v in present) else None
+    return Column(_with_levels(values), TEXT) if found is None else Column(found, NUMBER)
+
+
+def _of_numbers(numbers: FloatArray) -> Column:
+    return Column(numbers, EMPTY if len(numbers) and np.isnan(numbers).all() else NUMBER)
+
+
+def _is_plain_number(dtype: Any) -> bool:
+    """Whole numbers and floating point, of NumPy in pandas or of polars."""
+    if isinstance(dtype, np.dtype):
+        return dtype.kind in "iuf"
+    return hasattr(dtype, "is_float") and (dtype.is_float() or dtype.is_integer())
 
 
 def is_missing(value: Any) -> bool:
@@ -146,12 +159,13 @@ def _with_levels(values: NDArray[Any]) -> NDArray[Any]:
     return made
 
 
-def categorical(column: Column) -> Column:
-    """A column of numbers as one of levels."""
+def categorical(column: Column, words: bool = False) -> Column:
+    """A column of numbers as one of levels; with ``words`` the levels are words like "1"."""
     if column.kind != NUMBER:
         return column
     values = np.empty(len(column.values), dtype=object)
-    values[:] = [None if np.isnan(v) else plain_level(v) for v in column.values]
+    levels = [None if np.isnan(v) else plain_level(v) for v in column.values]
+    values[:] = [str(v) if words and v is not None else v for v in levels]
     return Column(values, TEXT)
 
 
@@ -206,14 +220,15 @@ def _told(column: Column) -> list[Level]:
 
 
 def _refuse_ids(part: Mapping[str, Column]) -> None:
-    """Words that are different in every row name the rows: they are not sent to anybody."""
+    """Words that differ from row to row name the rows: they are not sent to anybody."""
     for name, column in part.items():
-        if column.kind in (NUMBER, EMPTY) or column.declared is not None:
+        if column.kind in (NUMBER, EMPTY):
             continue
         seen = column.values[~column.missing].tolist()
-        if len(seen) >= FEWEST_IDS and len(set(seen)) == len(seen):
+        levels = len(set(seen))
+        if levels >= FEWEST_IDS and levels > OWN_LEVELS * len(seen):
             raise ValueError(
-                f"column {name!r} has another word in each of its {len(seen)} rows, as an id has: leave it out"
+                f"column {name!r} has {levels} levels in {len(seen)} rows, as an id has: leave it out"
             )
 
 

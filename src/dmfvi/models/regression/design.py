@@ -35,7 +35,6 @@ class TableDesign:
     levels: Mapping[str, tuple[Level, ...]]
     formula: str | None = None
     transforms: Mapping[str, Any] = field(default_factory=dict)
-    derived: Mapping[str, Any] = field(default_factory=dict)
     gaussian: JointGaussian | None = None
     terms: tuple[str, ...] = ()
 
@@ -68,7 +67,8 @@ class TableDesign:
                 )
             made = dict(zip(names, columns_of(data).values(), strict=True))
         else:
-            made = columns_of(data, self.columns, self.formula is not None)
+            words = self.columns if self.formula is not None else self.levels
+            made = columns_of(data, self.columns, words)
         return {name: self._typed(name, made[name], place) for name in self.columns}
 
     def _typed(self, name: str, column: Column, place: str) -> Column:
@@ -76,7 +76,7 @@ class TableDesign:
             if column.kind != NUMBER and not column.missing.all():
                 raise ValueError(f"{place}column {name!r} holds {column.kind}, numbers were fitted")
             return column if column.kind == NUMBER else Column(column.values.astype(float), NUMBER)
-        made = categorical(column)
+        made = categorical(column, all(isinstance(level, str) for level in self.levels[name]))
         check_known(name, made, self.levels[name], place)
         return made
 
@@ -93,7 +93,7 @@ class TableDesign:
         """Terms and design of complete rows."""
         if self.formula is not None:
             terms, table = formulas.terms_and_matrix(
-                self.formula, columns, self.levels, self.transforms, self.derived
+                self.formula, columns, self.levels, self.transforms
             )
         else:
             terms, table = self._indicators(columns)

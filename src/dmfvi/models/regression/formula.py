@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,6 +97,8 @@ PARTS = (
     ast.unaryop,
     ast.cmpop,
 )
+#: characters of a formula, and exponents, at most: larger ones take memory and time before anything is fitted
+LONGEST, LARGEST_POWER = 4000, 8
 #: parameters of center, scale and standardize
 AFFINE = {"ddof", "center", "scale"}
 
@@ -116,22 +120,29 @@ def parsed(text: str) -> Parsed:
         from formulaic import Formula
     except ImportError as error:
         raise lacking("formula=", "formulaic", "formula") from error
+    powers = [int(found) for found in re.findall(r"\*\*\s*(\d{1,9})", text)]
+    if len(text) > LONGEST or max(powers, default=0) > LARGEST_POWER:
+        raise ValueError(
+            f"formula {text[:60]!r}... is too large: {LONGEST} characters and powers of {LARGEST_POWER} are allowed"
+        )
     try:
         made = Formula(text)
         right, left = getattr(made, "rhs", made), getattr(made, "lhs", None)
         terms = list(right)
         of_left = [] if left is None else list(left)
+        factors = [factor for term in [*terms, *of_left] for factor in term.factors]
     except Exception as error:  # the parser raises nearly anything
         raise ValueError(
             f"formula {text!r} cannot be read: {str(error).splitlines()[0]}"
         ) from error
     if len(of_left) > 1:
         raise ValueError(f"formula {text!r} has {len(of_left)} targets: name one")
-    factors = [factor for term in [*terms, *of_left] for factor in term.factors]
     for factor in factors:
         if factor.eval_method.value == "python":
             _check_expression(str(factor.expr), text)
     order = _variables(terms)
+    if "Intercept" in order:
+        raise ValueError(f"formula {text!r}: a column must not be named 'Intercept', rename it")
     levels = {
         name for term in terms for factor in term.factors for name in _in_levels(str(factor.expr))
     }
@@ -158,12 +169,28 @@ def _check_expression(expression: str, text: str) -> None:
                 id(node) in inner or id(node) not in called or node.id in KNOWN
             ) and not node.id.startswith("__")
         else:
-            fine = isinstance(node, PARTS)
+            fine = isinstance(node, PARTS) and not _explodes(node)
         if not fine:
             raise ValueError(
                 f"formula {text!r}: {expression!r} uses {ast.unparse(node)!r}; known are columns, arithmetic, "
                 f"{', '.join(sorted(KNOWN))}, and np.log, np.sqrt and the like"
             )
+
+
+def _explodes(node: ast.AST) -> bool:
+    """Powers that are not small constants, and repeated words or lists."""
+    if not isinstance(node, ast.BinOp):
+        return False
+    if isinstance(node.op, ast.Pow):
+        exponent = node.right.operand if isinstance(node.right, ast.UnaryOp) else node.right
+        value = exponent.value if isinstance(exponent, ast.Constant) else None
+        return not isinstance(value, int | float) or abs(value) > LARGEST_POWER
+    sides = (node.left, node.right)
+    return any(
+        isinstance(side, ast.List | ast.Tuple)
+        or (isinstance(side, ast.Constant) and isinstance(side.value, str | bytes))
+        for side in sides
+    )
 
 
 def _variables(terms: Sequence[Any]) -> list[str]:
@@ -190,20 +217,38 @@ def _variables(terms: Sequence[Any]) -> list[str]:
 
 
 def _in_levels(expression: str) -> list[str]:
-    """Columns that are directly inside C()."""
+    """The column of which an expression is C()."""
     try:
-        tree = ast.parse(expression, mode="eval")
+        node = ast.parse(expression, mode="eval").body
     except SyntaxError:  # the name of a column, with spaces
         return []
-    return [
-        node.args[0].id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "C"
-        and node.args
-        and isinstance(node.args[0], ast.Name)
-    ]
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "C"):
+        return []
+    inside = node.args[0] if node.args else None
+    if isinstance(inside, ast.Name):
+        return [inside.id]
+    if (
+        isinstance(inside, ast.Call)
+        and isinstance(inside.func, ast.Name)
+        and inside.func.id == "Q"
+        and inside.args
+        and isinstance(inside.args[0], ast.Constant)
+    ):
+        return [str(inside.args[0].value)]
+    return []
+
+
+def _levels_of_factors(
+    right: Any, levels: Mapping[str, Sequence[Level]]
+) -> dict[str, Sequence[Level]]:
+    """The agreed levels of every factor that is a column of words or C() of a column."""
+    made = {}
+    for factor in (factor for term in right for factor in term.factors):
+        expression = str(factor.expr)
+        for name in [expression, *_in_levels(expression)]:
+            if name in levels:
+                made[expression] = levels[name]
+    return made
 
 
 def target_of(text: str) -> str | None:
@@ -275,10 +320,11 @@ def terms_and_matrix(
     columns: Mapping[str, Column],
     levels: Mapping[str, Sequence[Level]],
     transforms: Mapping[str, Any],
-    derived: Mapping[str, Any],
 ) -> tuple[list[str], FloatArray]:
     """The design without its intercept, and the names of its columns."""
-    made = _matrix(parsed(text).right, frame_of(columns, levels), transforms, derived)
+    right = parsed(text).right
+    known = _levels_of_factors(right, levels)
+    made = _matrix(right, frame_of(columns, levels), transforms, known)
     kept = [name for name in made.columns if name != "Intercept"]
     return [str(name) for name in kept], np.asarray(made[kept], dtype=np.float64)
 
@@ -288,50 +334,42 @@ def agreed_states(
     session: Session,
     parts: Sequence[Mapping[str, Column]],
     levels: Mapping[str, Sequence[Level]],
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What functions of the formula learn from data: means and scales as sums, levels as names, anything else must be the same."""
+) -> dict[str, Any]:
+    """What functions of the formula learn from data: means and scales as sums, anything else must be the same."""
     right = parsed(text).right
-    made = [_matrix(right, frame_of(part, levels), {}, {}).model_spec for part in parts]
+    known = _levels_of_factors(right, levels)
+    made = [_matrix(right, frame_of(part, levels), {}, known).model_spec for part in parts]
+    for name, (_, state) in made[0].encoder_state.items():
+        if "categories" in state and name not in known:
+            raise ValueError(
+                f"formula: {name} makes categories of its own from the rows of a site: compute the column first, and write C(column)"
+            )
     rows = [len(next(iter(part.values())).values) if part else 0 for part in parts]
-    own = [
-        {
-            "transforms": {name: _plain(state) for name, state in spec.transform_state.items()},
-            "levels": {
-                name: [_plain(level) for level in state["categories"]]
-                for name, (_, state) in spec.encoder_state.items()
-                if "categories" in state
-            },
-        }
-        for spec in made
-    ]
-    affine = [n for n, state in own[0]["transforms"].items() if set(state) == AFFINE]
+    own = [{name: _plain(state) for name, state in spec.transform_state.items()} for spec in made]
+    affine = [n for n, state in own[0].items() if set(state) == AFFINE]
+    # what was learned from rows is compared, not told
     told = [
-        {
-            "levels": each["levels"],
-            "fixed": {n: repr(s) for n, s in each["transforms"].items() if n not in affine},
-        }
-        for each in own
+        {name: _digest(state) for name, state in each.items() if name not in affine} for each in own
     ]
     sites = gathered(session, told)
-    for name in sites[0]["fixed"]:
-        if any(site["fixed"].get(name) != sites[0]["fixed"][name] for site in sites):
+    for name in sites[0]:
+        if any(site.get(name) != sites[0][name] for site in sites):
             raise ValueError(
                 f"formula: {name} learns from a site's own rows, and the sites have learned different things: give it what it "
                 "learns, as in bs(x, knots=[...], lower_bound=..., upper_bound=...)"
             )
-    derived = {
-        name: sorted({level for site in sites for level in site["levels"].get(name, [])}, key=str)
-        for name in sites[0]["levels"]
-        if any(site["levels"].get(name) != sites[0]["levels"][name] for site in sites)
-    }
-    transforms = {n: s for n, s in own[0]["transforms"].items() if n not in affine}
+    transforms = {n: s for n, s in own[0].items() if n not in affine}
     for name in affine:
-        inside = [other for other in own[0]["transforms"] if other != name and other in name]
+        inside = [other for other in own[0] if other != name and other in name]
         if inside:
             raise ValueError(f"formula: {name} contains {inside[0]}: leave one of them out")
-        states = [each["transforms"][name] for each in own]
+        states = [each[name] for each in own]
         transforms[name] = _pooled(session, states, rows)
-    return transforms, derived
+    return transforms
+
+
+def _digest(state: Any) -> str:
+    return sha256(repr(state).encode()).hexdigest()
 
 
 def _pooled(session: Session, states: list[dict[str, Any]], rows: list[int]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
 from dmfvi.models.regression import formula as formulas
 from dmfvi.models.regression.columns import (
+    EMPTY,
     NUMBER,
     TRUTH,
     Column,
@@ -157,7 +158,7 @@ class TabularRegression(NetworkEstimator):
         """Columns and levels of all sites; of rows that are left out nothing is told."""
         told = []
         for piece in pieces:
-            words = [n for n, c in piece.columns.items() if c.kind != NUMBER]
+            words = [n for n, c in piece.columns.items() if c.kind not in (NUMBER, EMPTY)]
             names = words if how == "impute" else list(piece.columns)
             gaps = _any([piece.columns[n].missing for n in names], piece.n_rows)
             left_out = (gaps | piece.lacks_target) & (how != "raise")
@@ -173,11 +174,10 @@ class TabularRegression(NetworkEstimator):
         rows, targets, others, dropped = [], [], [], 0
         for place, piece in enumerate(pieces):
             where = f"shard {place}: " if len(pieces) > 1 else ""
-            columns = {n: design._typed(n, c, where) for n, c in piece.columns.items()}
             needed = list(design.levels) if how == "impute" else list(design.columns)
-            gaps = _any([columns[n].missing for n in needed], piece.n_rows)
+            gaps = _any([piece.columns[n].missing for n in needed], piece.n_rows)
             if how == "raise":
-                _refuse(gaps, columns, type(self).__name__, where)
+                _refuse(gaps, piece.columns, type(self).__name__, where)
                 kept = np.arange(piece.n_rows)
             else:
                 kept = np.flatnonzero(~(gaps | piece.lacks_target))
@@ -186,7 +186,8 @@ class TabularRegression(NetworkEstimator):
                     f"{where}no row is complete in the columns {needed[:10]}: leave the site out, or columns"
                 )
             dropped += piece.n_rows - len(kept)
-            rows.append({n: c.taking(kept) for n, c in columns.items()})
+            taken = {n: c.taking(kept) for n, c in piece.columns.items()}
+            rows.append({n: design._typed(n, c, where) for n, c in taken.items()})
             targets.append(None if piece.target is None else _tidy(piece.target[kept]))
             others.append({n: value[kept] for n, value in piece.others.items()})
         if how != "raise":
@@ -209,10 +210,8 @@ class TabularRegression(NetworkEstimator):
             design = replace(design, gaussian=session.agree(agree_on_gaussian, shards)[0])
         filled = [design.filled(part) for part in rows]
         if self.formula is not None:
-            transforms, derived = formulas.agreed_states(
-                self.formula, session, filled, design.levels
-            )
-            design = replace(design, transforms=transforms, derived=derived)
+            transforms = formulas.agreed_states(self.formula, session, filled, design.levels)
+            design = replace(design, transforms=transforms)
         elif numeric:
             tables = [np.column_stack([part[n].values for n in numeric]) for part in filled]
             warn_of_ids(tables, numeric, stacklevel=5)
