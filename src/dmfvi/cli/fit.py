@@ -79,6 +79,21 @@ def fit(
         str | None,
         typer.Option(help="Of a regression, instead of --target: 'y ~ age + C(sex) * dose'."),
     ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(help="Column of times until an event, of a survival model: name or number."),
+    ] = None,
+    event: Annotated[
+        str | None,
+        typer.Option(help="Column that is 1 for an event, 0 where the time is cut off."),
+    ] = None,
+    strata: Annotated[
+        str | None,
+        typer.Option(help="Column of strata with a baseline of their own, of a Cox model."),
+    ] = None,
+    groups: Annotated[
+        str | None, typer.Option(help="Column of the groups of a mixed model, name or number.")
+    ] = None,
     sequence: Annotated[
         str | None, typer.Option(help="Column that numbers sequences, its name or number from 1.")
     ] = None,
@@ -129,6 +144,10 @@ def fit(
         "max_iter": max_iter,
         "random_state": seed,
         "target": None if target is None else _value(target),
+        "time": None if time is None else _value(time),
+        "event": None if event is None else _value(event),
+        "strata": None if strata is None else _value(strata),
+        "groups": None if groups is None else _value(groups),
         "sequence": None if sequence is None else _value(sequence),
         "formula": formula,
     }
@@ -193,11 +212,15 @@ OPTIONS = {
     "max_iter": "--max-iter",
     "random_state": "--seed",
     "target": "--target",
+    "time": "--time",
+    "event": "--event",
+    "strata": "--strata",
+    "groups": "--groups",
     "sequence": "--sequence",
     "formula": "--formula",
     "kind": "--model",
 }
-NEEDED = re.compile(r"(a [a-z-]+ needs )(target|sequence)\b")
+NEEDED = re.compile(r"(a [a-z-]+ needs )(target|time|event|groups|sequence)\b")
 
 
 @contextmanager

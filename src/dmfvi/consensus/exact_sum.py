@@ -193,9 +193,10 @@ class ExactSum(ConsensusRule):
         vectors = [state.vectors[node] for node in sorted(state.vectors)]
         last = self._last_sum  # read once: another thread may replace it
         if last is not None and _same_bits(vectors, last[0]):
-            return last[1]
+            return last[1].copy()
         result = decode(total_of(vectors))
-        self._last_sum = vectors, result
+        # copies: a model may reuse the arrays that it hands in and is handed
+        self._last_sum = [vector.copy() for vector in vectors], result.copy()
         return result
 
     def retarget(self, state: SumState, target: FloatArray) -> SumState:
@@ -311,7 +312,7 @@ def _received(state: SumState, sender: int, parcel: Parcel) -> SumState:
 def _same_bits(first: list[FloatArray], second: list[FloatArray]) -> bool:
     """Whether the vectors are the same: -0 is not 0 here."""
     return len(first) == len(second) and all(
-        a is b or np.array_equal(a.view(np.int64), b.view(np.int64))
+        np.array_equal(a.view(np.int64), b.view(np.int64))
         for a, b in zip(first, second, strict=True)
     )
 
