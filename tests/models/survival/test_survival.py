@@ -249,3 +249,36 @@ def test_files_and_the_shell(tmp_path: Path) -> None:
     said = dmfvi_command("fit", *files, "--model", "kaplan-meier", "--columns", "time,died", "--out", tmp_path / "km")  # fmt: skip
     assert said.code == 0, said.err
     assert dmfvi.load(tmp_path / "km").observed_.sum() == whole.died.sum()
+
+
+def test_missing_strata_are_refused_or_dropped() -> None:
+    whole = table().assign(ward=lambda d: (np.arange(len(d)) % 3).astype(float))
+    whole.loc[::10, "ward"] = np.nan
+    words = (
+        whole.ward.map({0.0: "a", 1.0: 5, 2.0: "c"}).astype(object).where(whole.ward.notna(), None)
+    )
+    rest = whole.dropna()
+    expected = CoxRegression().fit(
+        rest[["age"]].to_numpy(), rest.time, rest.died, strata=rest.ward.to_numpy()
+    )
+    for strata in (whole.ward.to_numpy(), words.to_numpy()):
+        with pytest.raises(ValueError, match="strata has no label in 15 of 150 rows"):
+            CoxRegression().fit(whole[["age"]].to_numpy(), whole.time, whole.died, strata=strata)
+        dropped = CoxRegression(missing="drop").fit(
+            whole[["age"]].to_numpy(), whole.time, whole.died, strata=strata
+        )
+        assert (dropped.n_dropped_, dropped.n_subjects_) == (15, 135)
+        assert dropped.posterior_.distance(expected.posterior_) < 1e-9
+    model = CoxRegression(formula="~ age").fit(whole, time="time", event="died", strata="ward")
+    assert model.n_dropped_ == 15
+    assert model.posterior_.distance(expected.posterior_) < 1e-9
+
+
+def test_strata_beyond_the_whole_numbers_of_floats_stay_apart() -> None:
+    whole = table().assign(ward=lambda d: np.arange(len(d)) % 2)
+    far = whole.assign(ward=whole.ward + 2**60)
+    fits = [
+        CoxRegression(formula="~ age").fit(each, time="time", event="died", strata="ward")
+        for each in (whole, far)
+    ]
+    assert fits[0].posterior_.distance(fits[1].posterior_) == 0.0
