@@ -282,3 +282,30 @@ def test_strata_beyond_the_whole_numbers_of_floats_stay_apart() -> None:
         for each in (whole, far)
     ]
     assert fits[0].posterior_.distance(fits[1].posterior_) == 0.0
+
+
+def test_a_stratum_is_named_by_its_label() -> None:
+    whole = table().assign(ward=lambda d: np.where(np.arange(len(d)) % 2 == 0, 2, 10))
+    # whoever lies in ward 10 lives a hundred times as long
+    whole["time"] = np.where(whole.ward == 10, 100.0, 1.0) * whole.time
+    settings = {"formula": "~ age"}
+    model = CoxRegression(**settings).fit(whole, time="time", event="died", strata="ward")
+    head, at = whole.head(2), [300.0]
+    short = model.predict_survival_function(head, at, stratum=2)
+    long = model.predict_survival_function(head, at, stratum=10)
+    assert (short < long).all()
+    for wrong in (0, "2", None):
+        with pytest.raises(ValueError, match=r"strata, \[2, 10\], received"):
+            model.predict_survival_function(head, at, stratum=wrong)
+    with pytest.raises(ValueError, match=r"site 1 is none of this process's, which are \[0\]"):
+        model.predict_survival_function(head, at, site=1, stratum=2)
+    # a list of sites has one baseline a site, pooled and over nodes
+    parts = [whole[whole.ward == 2], whole[whole.ward == 10]]
+    for network in (None, Network.chain(2)):
+        spread = of_columns(CoxRegression(**settings, network=network), parts)
+        for site, expected in enumerate((short, long)):
+            np.testing.assert_allclose(
+                spread.predict_survival_function(head, at, site=site), expected, rtol=1e-6
+            )
+    cut = CoxRegression(network=Network.chain(2)).fit(whole[["age"]], whole.time, whole.died)
+    assert cut.predict_survival_function(whole[["age"]], at, site=1).shape == (150, 1)
