@@ -309,3 +309,10 @@ def test_a_stratum_is_named_by_its_label() -> None:
             )
     cut = CoxRegression(network=Network.chain(2)).fit(whole[["age"]], whole.time, whole.died)
     assert cut.predict_survival_function(whole[["age"]], at, site=1).shape == (150, 1)
+
+
+@pytest.mark.parametrize("kind", [CoxRegression, PiecewiseExponentialRegression])
+@pytest.mark.parametrize("formula", ["~ 0 + age", "~ 0 + C(sex)", "~ age - 1"])
+def test_a_formula_without_an_intercept_is_refused(kind: Any, formula: str) -> None:
+    with pytest.raises(ValueError, match="part of the baseline hazard"):
+        of_columns(kind(formula=formula), table())

@@ -53,7 +53,7 @@ class SurvivalRegression(Regression):
         """Rows with times and events, weights, and strata, for each node of this process."""
         if y is not None and time is not None:
             raise ValueError("y and time are both given: times are one of them")
-        self._refuse_left_side()
+        self._check_sides()
         if not is_shard_list(X) and not is_frame(X):
             X = validate_data(self, unmasked(X), dtype=np.float64, ensure_all_finite="allow-nan")
         pairs, names = pairs_of(X, y if time is None else time, event)
@@ -103,13 +103,21 @@ class SurvivalRegression(Regression):
             np.split(both, ends),
         )
 
-    def _refuse_left_side(self) -> None:
-        from dmfvi.models.regression.formula import target_of
+    def _check_sides(self) -> None:
+        """Refuse a formula with a left-hand side, or without an intercept."""
+        from dmfvi.models.regression.formula import parsed, target_of
 
-        if isinstance(self.formula, str) and target_of(self.formula) is not None:
+        if not isinstance(self.formula, str):
+            return
+        if target_of(self.formula) is not None:
             raise ValueError(
                 f"formula {self.formula!r} has a left-hand side: write ~ a + b, and name times and events in fit "
                 "(time='...', event='...')"
+            )
+        if not parsed(self.formula).intercept:
+            raise ValueError(
+                f"formula {self.formula!r} takes the intercept out: it is part of the baseline hazard, which every survival model has, so "
+                "write the formula without 0 + and - 1"
             )
 
     def _terms_of(self, width: int) -> list[str]:
