@@ -316,3 +316,51 @@ def test_a_stratum_is_named_by_its_label() -> None:
 def test_a_formula_without_an_intercept_is_refused(kind: Any, formula: str) -> None:
     with pytest.raises(ValueError, match="part of the baseline hazard"):
         of_columns(kind(formula=formula), table())
+
+
+@on_networks
+@pytest.mark.parametrize("kind", [CoxRegression, PiecewiseExponentialRegression])
+def test_rows_of_weight_zero_are_no_rows(kind: Any, network: Network) -> None:
+    """Among them the last event."""
+    whole = table().assign(weight=1.0)
+    whole.loc[::9, "weight"] = 0.0
+    whole.loc[whole.time.idxmax(), ["weight", "died"]] = (0.0, True)
+    rest = whole[whole.weight > 0]
+    settings = {"formula": "~ age"}
+    expected = of_columns(kind(**settings), rest)
+    model = kind(**settings).fit(whole, time="time", event="died", sample_weight="weight")
+    assert (model.n_subjects_, model.n_events_) == (len(rest), rest.died.sum())
+    assert model.posterior_.distance(expected.posterior_) < 1e-9
+    at = [10.0, 1e9]
+    curves = model.predict_survival_function(whole.head(2), at)
+    assert np.isfinite(curves).all()
+    np.testing.assert_allclose(
+        curves, expected.predict_survival_function(whole.head(2), at), rtol=1e-6
+    )
+    spread = kind(**settings, network=network).fit(
+        sites(whole), time="time", event="died", sample_weight="weight"
+    )
+    assert (spread.n_subjects_, spread.n_events_) == (len(rest), rest.died.sum())
+    nothing = whole.assign(weight=np.where(whole.died, 0.0, 1.0))
+    for more in ({}, {"breakpoints": [100.0]}) if kind is not CoxRegression else ({},):
+        with pytest.raises(ValueError, match="no event at any node"):
+            kind(**settings, **more).fit(nothing, time="time", event="died", sample_weight="weight")
+
+
+@on_networks
+@pytest.mark.parametrize("unit", [1.0, 0.1])
+def test_a_weight_of_two_is_two_rows(network: Network, unit: float) -> None:
+    rng = np.random.default_rng(5)
+    whole = table().assign(weight=unit * rng.integers(0, 4, 150))
+    twice = whole.loc[np.repeat(whole.index, np.rint(whole.weight / unit).astype(int))]
+    settings = {"formula": "~ age + dose"}
+    expected = of_columns(PiecewiseExponentialRegression(**settings), twice)
+    arguments = {"time": "time", "event": "died", "sample_weight": "weight"}
+    model = PiecewiseExponentialRegression(**settings).fit(whole, **arguments)
+    np.testing.assert_array_equal(model.breakpoints_, expected.breakpoints_)
+    spread = PiecewiseExponentialRegression(**settings, network=network)
+    spread.fit(sites(whole), **arguments)
+    np.testing.assert_array_equal(spread.breakpoints_, expected.breakpoints_)
+    assert max(q.distance(model.posterior_) for q in spread.node_posteriors_) < 1e-9
+    if unit == 1.0:
+        assert model.posterior_.distance(expected.posterior_) < 1e-9

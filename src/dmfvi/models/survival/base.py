@@ -94,7 +94,10 @@ class SurvivalRegression(Regression):
             if (weights < 0).any():
                 raise ValueError(f"sample_weight must not be negative, received {weights.min():g}")
         split = np.split(whole, ends)
-        counts = [np.array([len(pair), float(np.nansum(pair[:, 1]))]) for pair in split]
+        counts = [
+            np.array([float(np.sum(w > 0)), float(np.nansum(pair[w > 0, 1]))])
+            for pair, w in zip(split, np.split(weights, ends), strict=True)
+        ]
         total = np.rint(summed(session, counts))
         self.n_subjects_, self.n_events_ = int(total[0]), int(total[1])
         return (

@@ -50,9 +50,9 @@ class CoxRegression(SurvivalRegression):
     coef_covariance_ : array (n_features, n_features)
         Posterior covariance.
     n_subjects_ : int
-        Rows of all nodes.
+        Rows of all nodes whose weight is not zero.
     n_events_ : int
-        Events of all nodes.
+        Events of all nodes whose weight is not zero.
     {shared attributes}
 
     Notes
@@ -200,8 +200,9 @@ def breslow(shard: CoxShard, theta: FloatArray) -> dict[int, tuple[FloatArray, F
             v[own][::-1] for v in (shard.time, shard.event, risk, shard.weight)
         )
         left = np.cumsum(each[::-1])[::-1]
-        steps = np.unique(time[event > 0])
-        deaths = np.array([weight[(time == t) & (event > 0)].sum() for t in steps])
+        counts = (event > 0) & (weight > 0)  # after the last row with a weight nobody is at risk
+        steps = np.unique(time[counts])
+        deaths = np.array([weight[(time == t) & counts].sum() for t in steps])
         at_risk = left[np.searchsorted(time, steps, side="left")]
         made[int(stratum)] = (steps, np.cumsum(deaths / at_risk))
     return made

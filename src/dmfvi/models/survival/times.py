@@ -14,6 +14,8 @@ from dmfvi.validation import is_shard_list
 
 #: powers of two between which times may lie, and parts of an octave that are told apart
 OCTAVES, PARTS = 64, 256
+#: part of a sum of weights that its rounding may be
+SUM_ROUNDING = 1e-10
 
 
 def pair_of(time: Any, event: Any, where: str = "") -> FloatArray:
@@ -132,29 +134,31 @@ def lower_edges(cells: NDArray[np.int64]) -> FloatArray:
 
 
 def agree_on_quantiles(
-    pairs: FloatArray, n_intervals: int
+    pairs: FloatArray, weight: FloatArray, n_intervals: int
 ) -> Generator[FloatArray, FloatArray, FloatArray]:
-    """Times that cut all nodes' events into intervals of about as many each: two sums of counts.
+    """Times that cut all nodes' events into intervals of about as much weight each: two sums.
 
-    The first finds the octaves that have events, the second counts them in parts of these octaves.
+    The first finds the octaves that have events, the second weighs them in parts of these octaves.
     """
-    times = pairs[pairs[:, 1] > 0, 0]
-    cells = cells_of(times)
-    octaves = np.bincount(cells // PARTS, minlength=2 * OCTAVES + 1).astype(np.float64)
-    total = yield octaves
-    used = np.flatnonzero(np.rint(total) > 0)
-    if not len(used):
+    counted = (pairs[:, 1] > 0) & (weight > 0)
+    cells, own_weight = cells_of(pairs[counted, 0]), weight[counted]
+    total = yield np.bincount(cells // PARTS, own_weight, minlength=2 * OCTAVES + 1)
+    if not total.sum() > 0:
         raise ValueError("no event at any node: nothing is known of the hazard")
+    # nodes add in other orders than one machine: what is less than rounding is nothing, and a quantile may be missed by it
+    rounding = SUM_ROUNDING * total.sum()
+    used = np.flatnonzero(total > rounding)
+    here = np.isin(cells // PARTS, used)
     own = np.zeros((len(used), PARTS))
-    place = np.searchsorted(used, cells // PARTS)
-    np.add.at(own, (place, cells % PARTS), 1.0)
-    counts = np.rint((yield own.ravel()))
+    place = np.searchsorted(used, cells[here] // PARTS)
+    np.add.at(own, (place, cells[here] % PARTS), own_weight[here])
+    counts = yield own.ravel()
     edges = upper_edges((used[:, None] * PARTS + np.arange(PARTS)).ravel())
     below = np.cumsum(counts)
     wanted = np.arange(1, n_intervals) * below[-1] / n_intervals
-    at = np.searchsorted(below, wanted)
+    at = np.searchsorted(below, wanted - rounding)
     cuts = np.unique(edges[at])
-    last = edges[np.flatnonzero(counts > 0)[-1]]
+    last = edges[np.flatnonzero(counts > rounding)[-1]]
     return np.asarray(cuts[cuts < last])
 
 
