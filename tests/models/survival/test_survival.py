@@ -364,3 +364,21 @@ def test_a_weight_of_two_is_two_rows(network: Network, unit: float) -> None:
     assert max(q.distance(model.posterior_) for q in spread.node_posteriors_) < 1e-9
     if unit == 1.0:
         assert model.posterior_.distance(expected.posterior_) < 1e-9
+
+
+@pytest.mark.parametrize("network", [None, Network.chain(2)], ids=["pooled", "nodes"])
+@pytest.mark.parametrize("times", [None, [0, 1, 2]])
+def test_kaplan_meier_has_events_at_time_zero(network: Any, times: Any) -> None:
+    pairs = np.column_stack([[0, 0, 1, 2], [1, 1, 1, 1]]).astype(float)
+    model = KaplanMeier(times=times, network=network).fit(pairs)
+    np.testing.assert_array_equal(model.timeline_, [0.0, 1.0, 2.0])
+    np.testing.assert_allclose(model.predict([0.0, 0.5, 1.0, 2.0]), [0.5, 0.5, 0.25, 0.0])
+    theirs = SurvfuncRight(pairs[:, 0], pairs[:, 1])
+    np.testing.assert_allclose(model.survival_function_, theirs.surv_prob, atol=1e-15)
+    assert model.median_survival_time_ == 0.0
+
+
+@pytest.mark.parametrize("times", [[-1, 1], [2, 1], [], [1, np.nan], ["a"], [[1.0]]])
+def test_a_grid_that_cannot_be_is_refused_by_name(times: Any) -> None:
+    with pytest.raises(ValueError, match=r"^times must be"):
+        KaplanMeier(times=times).fit([1.0, 2.0], [1, 1])

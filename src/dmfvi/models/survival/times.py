@@ -114,11 +114,15 @@ def _part(value: Any, frame: Any, place: int, listed: bool) -> Any:
 
 
 def cells_of(times: FloatArray) -> NDArray[np.int64]:
-    """The cell of each time: octaves in ``PARTS`` parts, fine enough for quantiles and coarse enough to name nobody's time."""
+    """The cell of each time: octaves in ``PARTS`` parts, fine enough for quantiles and coarse enough to name nobody's time.
+
+    The first cell is time zero alone.
+    """
     safe = np.maximum(times, 2.0**-OCTAVES)
     mantissa, exponent = np.frexp(safe)  # safe = mantissa 2^exponent, mantissa in [1/2, 1)
     octave = np.clip(exponent + OCTAVES, 0, 2 * OCTAVES)
-    return np.asarray(octave * PARTS + np.floor((2.0 * mantissa - 1.0) * PARTS), dtype=np.int64)
+    cells = octave * PARTS + np.floor((2.0 * mantissa - 1.0) * PARTS)
+    return np.where(times > 0, cells, 0).astype(np.int64)
 
 
 def upper_edges(cells: NDArray[np.int64]) -> FloatArray:
@@ -130,7 +134,8 @@ def upper_edges(cells: NDArray[np.int64]) -> FloatArray:
 def lower_edges(cells: NDArray[np.int64]) -> FloatArray:
     """The left end of each cell."""
     octave, part = np.divmod(np.asarray(cells), PARTS)
-    return np.ldexp(0.5 + 0.5 * part / PARTS, octave - OCTAVES)
+    edges = np.ldexp(0.5 + 0.5 * part / PARTS, octave - OCTAVES)
+    return np.where(np.asarray(cells) == 0, 0.0, edges)
 
 
 def agree_on_quantiles(
@@ -164,12 +169,30 @@ def agree_on_quantiles(
 
 def checked_breakpoints(given: ArrayLike) -> FloatArray:
     """Cut points that a user gives."""
-    cuts = np.asarray(given, dtype=np.float64)
-    if cuts.ndim != 1 or not np.isfinite(cuts).all() or (np.diff(cuts) <= 0).any():
-        raise ValueError(f"breakpoints must be increasing times, received {plain(given)!r}")
+    cuts = increasing_times("breakpoints", given)
     if len(cuts) and cuts[0] <= 0:
         raise ValueError(f"breakpoints must be positive, received {cuts[0]:g}")
     return cuts
+
+
+def checked_grid(given: ArrayLike) -> FloatArray:
+    """A grid of times that a user gives; it may begin with zero."""
+    grid = increasing_times("times", given)
+    if not len(grid) or grid[0] < 0:
+        first = f"{grid[0]:g}" if len(grid) else "none"
+        raise ValueError(f"times must be one or more that are not negative, received {first}")
+    return grid
+
+
+def increasing_times(name: str, given: ArrayLike) -> FloatArray:
+    """Finite times, each later than the one before."""
+    try:
+        times = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be increasing times, received {plain(given)!r}") from None
+    if times.ndim != 1 or not np.isfinite(times).all() or (np.diff(times) <= 0).any():
+        raise ValueError(f"{name} must be increasing times, received {plain(given)!r}")
+    return times
 
 
 def concordance(risk: FloatArray, pairs: FloatArray) -> float:
