@@ -73,7 +73,7 @@ def test_flat_priors_give_the_maximum_likelihood_of_statsmodels(slopes: tuple[st
     np.testing.assert_allclose(model.noise_variance_, theirs.scale, rtol=0.005)
     own = model.random_effects()
     for clinic, effect in theirs.random_effects.items():
-        np.testing.assert_allclose(own[str(clinic)], effect.to_numpy(), atol=0.01)
+        np.testing.assert_allclose(own[clinic], effect.to_numpy(), atol=0.01)
 
 
 def test_one_array_is_cut_between_groups() -> None:
@@ -142,3 +142,87 @@ def test_effects_of_groups_stay_out_of_files(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MixedModel(formula="y ~ x", **settings).fit(table(), groups="clinic")
+
+
+NOT_A_LABEL = [None, np.nan, pd.NA, pd.NaT]
+
+
+@pytest.mark.parametrize("gap", NOT_A_LABEL, ids=repr)
+@pytest.mark.parametrize("network", [None, Network.ring(3)], ids=["pooled", "nodes"])
+def test_missing_labels_are_refused_or_dropped(gap: Any, network: Any) -> None:
+    whole = table()
+    labels = whole.clinic.astype(object)
+    labels[whole.clinic == 4] = gap
+    whole = whole.assign(clinic=labels)
+    x, y, groups = whole[["x"]].to_numpy(), whole.y.to_numpy(), labels.to_numpy()
+    gone = int(labels.isna().sum())
+    with pytest.raises(ValueError, match=f"groups has no label in {gone} of {len(x)} rows"):
+        MixedModel(network=network).fit(x, y, groups)
+    with pytest.raises(ValueError, match="shard 1: groups has no label"):
+        MixedModel().fit([x, x], [y, y], [np.arange(len(x)) % 5, groups])
+    rest = whole[~labels.isna()]
+    expected = MixedModel().fit(rest[["x"]].to_numpy(), rest.y, rest.clinic)
+    for model in (
+        MixedModel(network=network, missing="drop").fit(x, y, groups),
+        MixedModel(network=network, formula="y ~ x").fit(whole, groups="clinic"),
+    ):
+        assert model.n_dropped_ == gone
+        assert model.n_groups_ == 19
+        assert max(q.distance(expected.posterior_) for q in model.node_posteriors_) < 1e-9
+    halves = MixedModel(missing="drop").fit(
+        [x[:50], x[50:]], [y[:50], y[50:]], [groups[:50], groups[50:]]
+    )
+    assert halves.n_dropped_ == gone
+
+
+def test_nan_in_an_array_of_numbers_is_missing() -> None:
+    whole = table()
+    groups = whole.clinic.to_numpy(dtype=float)
+    groups[::7] = np.nan
+    with pytest.raises(ValueError, match="groups has no label"):
+        MixedModel(network=Network.ring(3)).fit(whole[["x"]].to_numpy(), whole.y, groups)
+
+
+@pytest.mark.parametrize("framed", [False, True])
+@pytest.mark.parametrize(
+    "names",
+    [
+        [2**60 + i for i in range(20)],
+        [i if i % 2 else str(i) for i in range(20)],
+        [f"w{i}" for i in range(20)],
+        [(i, "a") for i in range(20)],
+        list(pd.date_range("2020-01-01", periods=20)),
+    ],
+    ids=["large", "mixed", "words", "tuples", "dates"],
+)
+def test_labels_of_any_type_name_groups(names: list[Any], framed: bool) -> None:
+    whole = table()
+    expected = MixedModel().fit(whole[["x"]], whole.y, whole.clinic)
+    labels = np.empty(len(whole), dtype=object)
+    labels[:] = [names[i] for i in whole.clinic]
+    model = MixedModel(network=Network.ring(3))
+    if framed:
+        frame = pd.DataFrame({"x": whole.x, "ward": pd.Series(labels).infer_objects()})
+        model.fit(frame, whole.y, groups="ward")
+    else:
+        model.fit(whole[["x"]].to_numpy(), whole.y, labels)
+    assert model.n_groups_ == 20
+    assert max(q.distance(expected.posterior_) for q in model.node_posteriors_) < 1e-9
+    found: dict[Any, Any] = {}
+    for site in range(3):
+        found |= model.random_effects(site)
+    assert set(found) == set(names)
+    np.testing.assert_allclose(found[names[7]], expected.random_effects()[7], rtol=1e-6)
+
+
+def test_effects_of_a_list_of_sites_have_the_site_in_their_key() -> None:
+    parts = sites(table())
+    settings = {"formula": "y ~ x"}
+    pooled = MixedModel(**settings).fit(parts, groups="clinic")
+    model = MixedModel(**settings, network=Network.ring(4)).fit(parts, groups="clinic")
+    clinics = parts[2].clinic.unique().tolist()
+    assert set(model.random_effects(2)) == {(2, clinic) for clinic in clinics}
+    key = (2, clinics[0])
+    np.testing.assert_allclose(
+        pooled.random_effects()[key], model.random_effects(2)[key], rtol=1e-6
+    )

@@ -249,3 +249,136 @@ def test_files_and_the_shell(tmp_path: Path) -> None:
     said = dmfvi_command("fit", *files, "--model", "kaplan-meier", "--columns", "time,died", "--out", tmp_path / "km")  # fmt: skip
     assert said.code == 0, said.err
     assert dmfvi.load(tmp_path / "km").observed_.sum() == whole.died.sum()
+
+
+def test_missing_strata_are_refused_or_dropped() -> None:
+    whole = table().assign(ward=lambda d: (np.arange(len(d)) % 3).astype(float))
+    whole.loc[::10, "ward"] = np.nan
+    words = (
+        whole.ward.map({0.0: "a", 1.0: 5, 2.0: "c"}).astype(object).where(whole.ward.notna(), None)
+    )
+    rest = whole.dropna()
+    expected = CoxRegression().fit(
+        rest[["age"]].to_numpy(), rest.time, rest.died, strata=rest.ward.to_numpy()
+    )
+    for strata in (whole.ward.to_numpy(), words.to_numpy()):
+        with pytest.raises(ValueError, match="strata has no label in 15 of 150 rows"):
+            CoxRegression().fit(whole[["age"]].to_numpy(), whole.time, whole.died, strata=strata)
+        dropped = CoxRegression(missing="drop").fit(
+            whole[["age"]].to_numpy(), whole.time, whole.died, strata=strata
+        )
+        assert (dropped.n_dropped_, dropped.n_subjects_) == (15, 135)
+        assert dropped.posterior_.distance(expected.posterior_) < 1e-9
+    model = CoxRegression(formula="~ age").fit(whole, time="time", event="died", strata="ward")
+    assert model.n_dropped_ == 15
+    assert model.posterior_.distance(expected.posterior_) < 1e-9
+
+
+def test_strata_beyond_the_whole_numbers_of_floats_stay_apart() -> None:
+    whole = table().assign(ward=lambda d: np.arange(len(d)) % 2)
+    far = whole.assign(ward=whole.ward + 2**60)
+    fits = [
+        CoxRegression(formula="~ age").fit(each, time="time", event="died", strata="ward")
+        for each in (whole, far)
+    ]
+    assert fits[0].posterior_.distance(fits[1].posterior_) == 0.0
+
+
+def test_a_stratum_is_named_by_its_label() -> None:
+    whole = table().assign(ward=lambda d: np.where(np.arange(len(d)) % 2 == 0, 2, 10))
+    # whoever lies in ward 10 lives a hundred times as long
+    whole["time"] = np.where(whole.ward == 10, 100.0, 1.0) * whole.time
+    settings = {"formula": "~ age"}
+    model = CoxRegression(**settings).fit(whole, time="time", event="died", strata="ward")
+    head, at = whole.head(2), [300.0]
+    short = model.predict_survival_function(head, at, stratum=2)
+    long = model.predict_survival_function(head, at, stratum=10)
+    assert (short < long).all()
+    for wrong in (0, "2", None):
+        with pytest.raises(ValueError, match=r"strata, \[2, 10\], received"):
+            model.predict_survival_function(head, at, stratum=wrong)
+    with pytest.raises(ValueError, match=r"site 1 is none of this process's, which are \[0\]"):
+        model.predict_survival_function(head, at, site=1, stratum=2)
+    # a list of sites has one baseline a site, pooled and over nodes
+    parts = [whole[whole.ward == 2], whole[whole.ward == 10]]
+    for network in (None, Network.chain(2)):
+        spread = of_columns(CoxRegression(**settings, network=network), parts)
+        for site, expected in enumerate((short, long)):
+            np.testing.assert_allclose(
+                spread.predict_survival_function(head, at, site=site), expected, rtol=1e-6
+            )
+    cut = CoxRegression(network=Network.chain(2)).fit(whole[["age"]], whole.time, whole.died)
+    assert cut.predict_survival_function(whole[["age"]], at, site=1).shape == (150, 1)
+
+
+@pytest.mark.parametrize("kind", [CoxRegression, PiecewiseExponentialRegression])
+@pytest.mark.parametrize("formula", ["~ 0 + age", "~ 0 + C(sex)", "~ age - 1"])
+def test_a_formula_without_an_intercept_is_refused(kind: Any, formula: str) -> None:
+    with pytest.raises(ValueError, match="part of the baseline hazard"):
+        of_columns(kind(formula=formula), table())
+
+
+@on_networks
+@pytest.mark.parametrize("kind", [CoxRegression, PiecewiseExponentialRegression])
+def test_rows_of_weight_zero_are_no_rows(kind: Any, network: Network) -> None:
+    """Among them the last event."""
+    whole = table().assign(weight=1.0)
+    whole.loc[::9, "weight"] = 0.0
+    whole.loc[whole.time.idxmax(), ["weight", "died"]] = (0.0, True)
+    rest = whole[whole.weight > 0]
+    settings = {"formula": "~ age"}
+    expected = of_columns(kind(**settings), rest)
+    model = kind(**settings).fit(whole, time="time", event="died", sample_weight="weight")
+    assert (model.n_subjects_, model.n_events_) == (len(rest), rest.died.sum())
+    assert model.posterior_.distance(expected.posterior_) < 1e-9
+    at = [10.0, 1e9]
+    curves = model.predict_survival_function(whole.head(2), at)
+    assert np.isfinite(curves).all()
+    np.testing.assert_allclose(
+        curves, expected.predict_survival_function(whole.head(2), at), rtol=1e-6
+    )
+    spread = kind(**settings, network=network).fit(
+        sites(whole), time="time", event="died", sample_weight="weight"
+    )
+    assert (spread.n_subjects_, spread.n_events_) == (len(rest), rest.died.sum())
+    nothing = whole.assign(weight=np.where(whole.died, 0.0, 1.0))
+    for more in ({}, {"breakpoints": [100.0]}) if kind is not CoxRegression else ({},):
+        with pytest.raises(ValueError, match="no event at any node"):
+            kind(**settings, **more).fit(nothing, time="time", event="died", sample_weight="weight")
+
+
+@on_networks
+@pytest.mark.parametrize("unit", [1.0, 0.1])
+def test_a_weight_of_two_is_two_rows(network: Network, unit: float) -> None:
+    rng = np.random.default_rng(5)
+    whole = table().assign(weight=unit * rng.integers(0, 4, 150))
+    twice = whole.loc[np.repeat(whole.index, np.rint(whole.weight / unit).astype(int))]
+    settings = {"formula": "~ age + dose"}
+    expected = of_columns(PiecewiseExponentialRegression(**settings), twice)
+    arguments = {"time": "time", "event": "died", "sample_weight": "weight"}
+    model = PiecewiseExponentialRegression(**settings).fit(whole, **arguments)
+    np.testing.assert_array_equal(model.breakpoints_, expected.breakpoints_)
+    spread = PiecewiseExponentialRegression(**settings, network=network)
+    spread.fit(sites(whole), **arguments)
+    np.testing.assert_array_equal(spread.breakpoints_, expected.breakpoints_)
+    assert max(q.distance(model.posterior_) for q in spread.node_posteriors_) < 1e-9
+    if unit == 1.0:
+        assert model.posterior_.distance(expected.posterior_) < 1e-9
+
+
+@pytest.mark.parametrize("network", [None, Network.chain(2)], ids=["pooled", "nodes"])
+@pytest.mark.parametrize("times", [None, [0, 1, 2]])
+def test_kaplan_meier_has_events_at_time_zero(network: Any, times: Any) -> None:
+    pairs = np.column_stack([[0, 0, 1, 2], [1, 1, 1, 1]]).astype(float)
+    model = KaplanMeier(times=times, network=network).fit(pairs)
+    np.testing.assert_array_equal(model.timeline_, [0.0, 1.0, 2.0])
+    np.testing.assert_allclose(model.predict([0.0, 0.5, 1.0, 2.0]), [0.5, 0.5, 0.25, 0.0])
+    theirs = SurvfuncRight(pairs[:, 0], pairs[:, 1])
+    np.testing.assert_allclose(model.survival_function_, theirs.surv_prob, atol=1e-15)
+    assert model.median_survival_time_ == 0.0
+
+
+@pytest.mark.parametrize("times", [[-1, 1], [2, 1], [], [1, np.nan], ["a"], [[1.0]]])
+def test_a_grid_that_cannot_be_is_refused_by_name(times: Any) -> None:
+    with pytest.raises(ValueError, match=r"^times must be"):
+        KaplanMeier(times=times).fit([1.0, 2.0], [1, 1])

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.stats import norm
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
@@ -22,9 +22,10 @@ from dmfvi.models.glm.targets import (
     expected_response,
     response,
 )
+from dmfvi.models.mixed.labels import labels_of, numbered, without_missing
 from dmfvi.models.mixed.model import FAMILIES, POINTS, GroupedShard, MixedEffects
 from dmfvi.models.regression.base import VAGUE_INTERCEPT, Regression, agree_on_weighted_units
-from dmfvi.models.regression.columns import columns_of, is_frame, plain_level, summed
+from dmfvi.models.regression.columns import is_frame, summed
 from dmfvi.models.regression.posterior import CoefficientPosterior
 from dmfvi.models.regression.table import CoefficientTable, Row, rows_of
 from dmfvi.validation import check_choice, check_level, check_positive, is_shard_list, unmasked
@@ -118,7 +119,8 @@ class MixedModel(Regression):
     ) -> Self:
         """Fit to X (n, D), y (n,) and groups, one label a row, or to one array of each per site.
 
-        ``groups``, ``offset`` and ``exposure`` (poisson) may be names of columns of frames; None is one group a site. One array is cut between groups.
+        ``groups``, ``offset`` and ``exposure`` (poisson) may be names of columns of frames; None is one group a site. One array is cut between groups. Rows
+        without a label are refused, or left out and counted as ``missing`` says.
         """
         self._check_settings()
         session = self._exact_session()
@@ -157,22 +159,30 @@ class MixedModel(Regression):
         """Rows, targets and group labels of each node of this process; no group is cut."""
         if not is_shard_list(X) and not is_frame(X):
             X = validate_data(self, unmasked(X), dtype=np.float64, ensure_all_finite="allow-nan")
-        labels, named = _labels(X, groups)
+        labels, named = labels_of(X, groups, "groups")
+        gone: list[float] = []
+        how = self.missing or ("drop" if self.formula is not None else "raise")
+        if labels is not None:
+            names, others = list(beside), [y, *beside.values()]
+            X, labels, others, gone = without_missing(X, labels, others, "groups", how)
+            y, beside = others[0], dict(zip(names, others[1:], strict=True))
         X, y, given = self._tabulated(X, y, {**beside, "groups": labels}, session, named)
+        if gone and how != "raise":
+            self.n_dropped_ += round(float(summed(session, [np.array([n]) for n in gone])[0]))
         listed = is_shard_list(X)
         sizes = [len(part) for part in X] if listed else [len(X)]
         labels = given.pop("groups", None)
         # one array over several nodes: groups one after the other, cut between them
         cut = not listed and not session.pooled and session.whole and labels is not None
         if labels is None:
-            labels = [np.zeros(size) for size in sizes] if listed else np.zeros(sizes[0])
-        for part, size in zip(labels if listed else [labels], sizes, strict=True):
-            if np.shape(part) != (size,):
-                raise ValueError(
-                    f"groups must have one label for each of {size} rows, received {np.shape(part)}"
-                )
-        marks = np.concatenate(labels) if listed else np.asarray(labels)
+            labels = [np.full(size, None) for size in sizes] if listed else np.full(sizes[0], None)
+        marks, known = numbered(np.concatenate(labels) if listed else labels)
         site = np.repeat(np.arange(len(sizes)), sizes)
+        if listed:
+            self._group_keys = [(place, label) for place in range(len(sizes)) for label in known]
+            marks = site * len(known) + marks
+        else:
+            self._group_keys = known
         order = np.arange(len(marks))
         if cut:
             X = np.asarray(X, dtype=np.float64)
@@ -182,12 +192,11 @@ class MixedModel(Regression):
         values = {n: np.concatenate(self._row_values(n, v, X, rows)) for n, v in given.items()}
         whole = np.concatenate(rows)[order]
         target = np.concatenate([t for _, t in pairs])[order]
-        known = self._offset(values, len(whole))[order]
-        both = [f"{s} {m}" for s, m in zip(site, marks, strict=True)] if listed else list(marks)
-        text = np.array(both)[order]
+        offsets = self._offset(values, len(whole))[order]
+        group = marks[order]
         ends = np.cumsum([len(x) for x in rows])[:-1]
         if cut:
-            ends = _between_groups(text, ends)
+            ends = _between_groups(group, ends)
         self._check_values(target)
         return [
             (
@@ -196,7 +205,7 @@ class MixedModel(Regression):
                 g,
             )
             for x, t, o, g in zip(
-                *(np.split(v, ends) for v in (whole, target, known, text)), strict=True
+                *(np.split(v, ends) for v in (whole, target, offsets, group)), strict=True
             )
         ]
 
@@ -374,7 +383,8 @@ class MixedModel(Regression):
     def random_effects(self, site: int = 0) -> dict[Any, FloatArray]:
         """Posterior means of the effects (intercept at covariates of zero, slopes) of a site's groups, shrunken to zero, at the mode.
 
-        They are in the process that has the rows, and in no file.
+        Keys are the labels with their own type; where ``fit`` was given a list of sites, pairs (site, label). Effects are in the process that has the
+        rows, and in no file.
         """
         check_is_fitted(self)
         known = getattr(self, "_effects", None)
@@ -391,7 +401,8 @@ class MixedModel(Regression):
         turn, made = self._effect_units(), []
         for shard, (_, _, group) in zip(shards, parts, strict=True):
             effects = self._model.expand_with_effects(shard, theta)[1] @ turn.T
-            made.append(dict(zip(np.unique(group).tolist(), effects, strict=True)))
+            keys = [self._group_keys[number] for number in np.unique(group)]
+            made.append(dict(zip(keys, effects, strict=True)))
         return made
 
     def score(self, X: Any, y: Any = None, *, offset: Any = None, exposure: Any = None) -> float:
@@ -405,20 +416,6 @@ class MixedModel(Regression):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
-
-
-def _labels(X: Any, groups: ArrayLike | str | None) -> tuple[Any, list[str]]:
-    """One label a row, and the column that they were taken from."""
-    if not isinstance(groups, str):
-        return groups, []
-    parts = X if is_shard_list(X) else [X]
-    if not all(is_frame(part) for part in parts):
-        raise ValueError(f"groups={groups!r} names a column: pass a frame, or labels as groups")
-    made = []
-    for part in parts:
-        values = columns_of(part, [groups], True)[groups].values
-        made.append(np.array([str(plain_level(value)) for value in values]))
-    return (made if is_shard_list(X) else made[0]), [groups]
 
 
 def _between_groups(labels: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.int64]:

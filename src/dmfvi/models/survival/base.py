@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,8 +12,9 @@ from sklearn.utils.validation import validate_data
 
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
+from dmfvi.models.mixed.labels import labels_of, numbered, without_missing
 from dmfvi.models.regression.base import Regression
-from dmfvi.models.regression.columns import columns_of, is_frame, summed
+from dmfvi.models.regression.columns import is_frame, summed
 from dmfvi.models.survival.times import concordance, pairs_of
 from dmfvi.validation import check_level, is_shard_list, unmasked
 
@@ -29,6 +29,8 @@ class SurvivalRegression(Regression):
 
     n_subjects_: int
     n_events_: int
+    #: (site, label) of each stratum of this process, by its number
+    _stratum_keys: list[tuple[int, Any]]
 
     @staticmethod
     def _from_columns(  # type: ignore[override]
@@ -51,15 +53,23 @@ class SurvivalRegression(Regression):
         """Rows with times and events, weights, and strata, for each node of this process."""
         if y is not None and time is not None:
             raise ValueError("y and time are both given: times are one of them")
-        self._refuse_left_side()
+        self._check_sides()
         if not is_shard_list(X) and not is_frame(X):
             X = validate_data(self, unmasked(X), dtype=np.float64, ensure_all_finite="allow-nan")
         pairs, names = pairs_of(X, y if time is None else time, event)
         given = {"sample_weight": weight}
-        labels, of_strata = _strata_of(X, strata)
+        labels, of_strata = labels_of(X, strata, "strata")
+        gone: list[float] = []
+        how = self.missing or ("drop" if self.formula is not None else "raise")
+        if labels is not None:
+            others = [pairs, weight]
+            X, labels, others, gone = without_missing(X, labels, others, "strata", how)
+            pairs, given = others[0], {"sample_weight": others[1]}
         X, pairs, given = self._tabulated(
             X, pairs, {**given, "strata": labels}, session, [*names, *of_strata]
         )
+        if gone and how != "raise":
+            self.n_dropped_ += round(float(summed(session, [np.array([n]) for n in gone])[0]))
         listed = is_shard_list(X)
         sizes = [len(part) for part in X] if listed else [len(X)]
         if listed:
@@ -70,11 +80,12 @@ class SurvivalRegression(Regression):
         whole = np.concatenate(pairs) if listed else np.asarray(pairs)
         n_rows = len(whole)
         marks = given.get("strata")
-        marks = np.zeros(n_rows) if marks is None else np.concatenate(marks if listed else [marks])
+        if marks is None:
+            marks = np.full(n_rows, None)
+        numbers, known = numbered(np.concatenate(marks) if isinstance(marks, list) else marks)
         site = np.repeat(np.arange(len(sizes)), sizes)
-        both = np.unique(
-            np.array([f"{s} {m}" for s, m in zip(site, marks, strict=True)]), return_inverse=True
-        )[1]
+        both = site * len(known) + numbers
+        self._stratum_keys = [(place, label) for place in range(len(sizes)) for label in known]
         weights = np.ones(n_rows)
         if "sample_weight" in given:
             weights = np.concatenate(
@@ -83,7 +94,10 @@ class SurvivalRegression(Regression):
             if (weights < 0).any():
                 raise ValueError(f"sample_weight must not be negative, received {weights.min():g}")
         split = np.split(whole, ends)
-        counts = [np.array([len(pair), float(np.nansum(pair[:, 1]))]) for pair in split]
+        counts = [
+            np.array([float(np.sum(w > 0)), float(np.nansum(pair[w > 0, 1]))])
+            for pair, w in zip(split, np.split(weights, ends), strict=True)
+        ]
         total = np.rint(summed(session, counts))
         self.n_subjects_, self.n_events_ = int(total[0]), int(total[1])
         return (
@@ -92,13 +106,21 @@ class SurvivalRegression(Regression):
             np.split(both, ends),
         )
 
-    def _refuse_left_side(self) -> None:
-        from dmfvi.models.regression.formula import target_of
+    def _check_sides(self) -> None:
+        """Refuse a formula with a left-hand side, or without an intercept."""
+        from dmfvi.models.regression.formula import parsed, target_of
 
-        if isinstance(self.formula, str) and target_of(self.formula) is not None:
+        if not isinstance(self.formula, str):
+            return
+        if target_of(self.formula) is not None:
             raise ValueError(
                 f"formula {self.formula!r} has a left-hand side: write ~ a + b, and name times and events in fit "
                 "(time='...', event='...')"
+            )
+        if not parsed(self.formula).intercept:
+            raise ValueError(
+                f"formula {self.formula!r} takes the intercept out: it is part of the baseline hazard, which every survival model has, so "
+                "write the formula without 0 + and - 1"
             )
 
     def _terms_of(self, width: int) -> list[str]:
@@ -144,15 +166,3 @@ class SurvivalRegression(Regression):
         tags.target_tags.required = True
         tags.target_tags.two_d_labels = True
         return tags
-
-
-def _strata_of(X: Any, strata: Any) -> tuple[Any, Sequence[str]]:
-    """One label a row, and the column that they were taken from."""
-    if not isinstance(strata, str):
-        return strata, ()
-    parts = X if is_shard_list(X) else [X]
-    made = []
-    for part in parts:
-        values = columns_of(part, [strata], True)[strata].values
-        made.append(np.array([str(value) for value in values]))
-    return (made if is_shard_list(X) else made[0]), [strata]

@@ -50,9 +50,9 @@ class CoxRegression(SurvivalRegression):
     coef_covariance_ : array (n_features, n_features)
         Posterior covariance.
     n_subjects_ : int
-        Rows of all nodes.
+        Rows of all nodes whose weight is not zero.
     n_events_ : int
-        Events of all nodes.
+        Events of all nodes whose weight is not zero.
     {shared attributes}
 
     Notes
@@ -110,7 +110,12 @@ class CoxRegression(SurvivalRegression):
         ]
         self._fit(session, self._make_model(), shards, observer=observer)
         mean = self._belief.q.parameters()["mean"]
-        self._baselines = [breslow(shard, mean) for shard in shards]
+        self._baselines = {}
+        listed = len({place for place, _ in self._stratum_keys}) > 1
+        for node, shard in enumerate(shards):
+            for number, curve in breslow(shard, mean).items():
+                place, label = self._stratum_keys[number]
+                self._baselines[place if listed else node, label] = curve
         return self
 
     @property
@@ -158,38 +163,46 @@ class CoxRegression(SurvivalRegression):
         return design @ p["mean"], np.maximum(variance, 0.0)
 
     def predict_survival_function(
-        self, X: Any, times: ArrayLike, *, site: int = 0, stratum: int = 0
+        self, X: Any, times: ArrayLike, *, site: int = 0, stratum: Any = None
     ) -> FloatArray:
         """Probability to survive each time (n, n_times) with a site's Breslow baseline, at the posterior mean.
 
-        ``site`` is one of this process's; ``stratum`` counts the strata inside it, sorted by their labels.
+        ``site`` is one of this process's, as its rows were given; ``stratum`` is the label of one of the strata inside it, and may be None where it has
+        one only.
         """
         check_is_fitted(self)
         known = getattr(self, "_baselines", None)
         if known is None:
             raise ValueError("baseline hazards are not in files: fit the model where the rows are")
-        if not 0 <= site < len(known) or not 0 <= stratum < len(known[site]):
+        labels = [label for place, label in known if place == site]
+        if not labels:
+            sites = sorted({place for place, _ in known})
+            raise ValueError(f"site {site!r} is none of this process's, which are {sites}")
+        if stratum is None and len(labels) == 1:
+            stratum = labels[0]
+        if stratum not in labels:
             raise ValueError(
-                f"site {site}, stratum {stratum} is none of this process's: it has {[len(s) for s in known]} strata by site"
+                f"stratum must be a label of one of site {site}'s strata, {labels[:20]}, received {stratum!r}"
             )
-        steps, hazard = known[site][stratum]
+        steps, hazard = known[site, stratum]
         at = np.searchsorted(steps, np.asarray(times, dtype=np.float64), side="right")
         reached = np.append(0.0, hazard)[at]
         return np.asarray(np.exp(-np.exp(self.predict(X))[:, None] * reached))
 
 
-def breslow(shard: CoxShard, theta: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
-    """Event times and cumulative baseline hazard of each stratum (Breslow 1972)."""
+def breslow(shard: CoxShard, theta: FloatArray) -> dict[int, tuple[FloatArray, FloatArray]]:
+    """Event times and cumulative baseline hazard of each stratum, by its number (Breslow 1972)."""
     risk = shard.weight * np.exp(shard.design @ theta)
-    made = []
+    made = {}
     for stratum in np.unique(shard.stratum):
         own = shard.stratum == stratum
         time, event, each, weight = (
             v[own][::-1] for v in (shard.time, shard.event, risk, shard.weight)
         )
         left = np.cumsum(each[::-1])[::-1]
-        steps = np.unique(time[event > 0])
-        deaths = np.array([weight[(time == t) & (event > 0)].sum() for t in steps])
+        counts = (event > 0) & (weight > 0)  # after the last row with a weight nobody is at risk
+        steps = np.unique(time[counts])
+        deaths = np.array([weight[(time == t) & counts].sum() for t in steps])
         at_risk = left[np.searchsorted(time, steps, side="left")]
-        made.append((steps, np.cumsum(deaths / at_risk)))
+        made[int(stratum)] = (steps, np.cumsum(deaths / at_risk))
     return made

@@ -21,7 +21,7 @@ from dmfvi.models.survival.times import (
     PARTS,
     cells_of,
     check_pairs,
-    checked_breakpoints,
+    checked_grid,
     lower_edges,
     pair_of,
     pairs_of,
@@ -92,7 +92,7 @@ class KaplanMeier(NetworkEstimator):
         if self.times is None:
             self.timeline_ = session.agree(agree_on_cells, [pairs[:, 0] for pairs in shards])[0]
         else:
-            self.timeline_ = checked_breakpoints(self.times)
+            self.timeline_ = checked_grid(self.times)
         prepared = [GridShard(self._places(pairs[:, 0]), pairs[:, 1]) for pairs in shards]
         return self._fit(session, self._make_model(), prepared, observer=observer)
 

@@ -35,7 +35,7 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
     Parameters
     ----------
     n_intervals : int
-        Number of intervals, between quantiles of all nodes' event times.
+        Number of intervals, between quantiles of all nodes' event times, which count by their weights.
     breakpoints : array or None
         Times at which the hazard may change; None is the quantiles.
     time_varying : tuple of str
@@ -58,9 +58,9 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
     log_hazard_ : array (n_intervals,)
         Posterior mean of the log hazard in each interval where all covariates are zero.
     n_subjects_ : int
-        Rows of all nodes.
+        Rows of all nodes whose weight is not zero.
     n_events_ : int
-        Events of all nodes.
+        Events of all nodes whose weight is not zero.
     {shared attributes}
     """
 
@@ -96,10 +96,13 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
         parts, weights, _ = self._subjects(X, y, event, time, session, weight=sample_weight)
         for _, pairs in parts:
             check_pairs(pairs, positive=True)
+        if not self.n_events_:
+            raise ValueError("no event at any node: nothing is known of the hazard")
         if self.breakpoints is None:
             count = int(self.n_intervals)
+            weighted = [(pairs, w) for (_, pairs), w in zip(parts, weights, strict=True)]
             self.breakpoints_ = session.agree(
-                lambda pairs: agree_on_quantiles(pairs, count), [pairs for _, pairs in parts]
+                lambda part: agree_on_quantiles(*part, count), weighted
             )[0]
         else:
             self.breakpoints_ = checked_breakpoints(self.breakpoints)

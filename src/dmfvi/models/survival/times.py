@@ -14,6 +14,8 @@ from dmfvi.validation import is_shard_list
 
 #: powers of two between which times may lie, and parts of an octave that are told apart
 OCTAVES, PARTS = 64, 256
+#: part of a sum of weights that its rounding may be
+SUM_ROUNDING = 1e-10
 
 
 def pair_of(time: Any, event: Any, where: str = "") -> FloatArray:
@@ -112,11 +114,15 @@ def _part(value: Any, frame: Any, place: int, listed: bool) -> Any:
 
 
 def cells_of(times: FloatArray) -> NDArray[np.int64]:
-    """The cell of each time: octaves in ``PARTS`` parts, fine enough for quantiles and coarse enough to name nobody's time."""
+    """The cell of each time: octaves in ``PARTS`` parts, fine enough for quantiles and coarse enough to name nobody's time.
+
+    The first cell is time zero alone.
+    """
     safe = np.maximum(times, 2.0**-OCTAVES)
     mantissa, exponent = np.frexp(safe)  # safe = mantissa 2^exponent, mantissa in [1/2, 1)
     octave = np.clip(exponent + OCTAVES, 0, 2 * OCTAVES)
-    return np.asarray(octave * PARTS + np.floor((2.0 * mantissa - 1.0) * PARTS), dtype=np.int64)
+    cells = octave * PARTS + np.floor((2.0 * mantissa - 1.0) * PARTS)
+    return np.where(times > 0, cells, 0).astype(np.int64)
 
 
 def upper_edges(cells: NDArray[np.int64]) -> FloatArray:
@@ -128,44 +134,65 @@ def upper_edges(cells: NDArray[np.int64]) -> FloatArray:
 def lower_edges(cells: NDArray[np.int64]) -> FloatArray:
     """The left end of each cell."""
     octave, part = np.divmod(np.asarray(cells), PARTS)
-    return np.ldexp(0.5 + 0.5 * part / PARTS, octave - OCTAVES)
+    edges = np.ldexp(0.5 + 0.5 * part / PARTS, octave - OCTAVES)
+    return np.where(np.asarray(cells) == 0, 0.0, edges)
 
 
 def agree_on_quantiles(
-    pairs: FloatArray, n_intervals: int
+    pairs: FloatArray, weight: FloatArray, n_intervals: int
 ) -> Generator[FloatArray, FloatArray, FloatArray]:
-    """Times that cut all nodes' events into intervals of about as many each: two sums of counts.
+    """Times that cut all nodes' events into intervals of about as much weight each: two sums.
 
-    The first finds the octaves that have events, the second counts them in parts of these octaves.
+    The first finds the octaves that have events, the second weighs them in parts of these octaves.
     """
-    times = pairs[pairs[:, 1] > 0, 0]
-    cells = cells_of(times)
-    octaves = np.bincount(cells // PARTS, minlength=2 * OCTAVES + 1).astype(np.float64)
-    total = yield octaves
-    used = np.flatnonzero(np.rint(total) > 0)
-    if not len(used):
+    counted = (pairs[:, 1] > 0) & (weight > 0)
+    cells, own_weight = cells_of(pairs[counted, 0]), weight[counted]
+    total = yield np.bincount(cells // PARTS, own_weight, minlength=2 * OCTAVES + 1)
+    if not total.sum() > 0:
         raise ValueError("no event at any node: nothing is known of the hazard")
+    # nodes add in other orders than one machine: what is less than rounding is nothing, and a quantile may be missed by it
+    rounding = SUM_ROUNDING * total.sum()
+    used = np.flatnonzero(total > rounding)
+    here = np.isin(cells // PARTS, used)
     own = np.zeros((len(used), PARTS))
-    place = np.searchsorted(used, cells // PARTS)
-    np.add.at(own, (place, cells % PARTS), 1.0)
-    counts = np.rint((yield own.ravel()))
+    place = np.searchsorted(used, cells[here] // PARTS)
+    np.add.at(own, (place, cells[here] % PARTS), own_weight[here])
+    counts = yield own.ravel()
     edges = upper_edges((used[:, None] * PARTS + np.arange(PARTS)).ravel())
     below = np.cumsum(counts)
     wanted = np.arange(1, n_intervals) * below[-1] / n_intervals
-    at = np.searchsorted(below, wanted)
+    at = np.searchsorted(below, wanted - rounding)
     cuts = np.unique(edges[at])
-    last = edges[np.flatnonzero(counts > 0)[-1]]
+    last = edges[np.flatnonzero(counts > rounding)[-1]]
     return np.asarray(cuts[cuts < last])
 
 
 def checked_breakpoints(given: ArrayLike) -> FloatArray:
     """Cut points that a user gives."""
-    cuts = np.asarray(given, dtype=np.float64)
-    if cuts.ndim != 1 or not np.isfinite(cuts).all() or (np.diff(cuts) <= 0).any():
-        raise ValueError(f"breakpoints must be increasing times, received {plain(given)!r}")
+    cuts = increasing_times("breakpoints", given)
     if len(cuts) and cuts[0] <= 0:
         raise ValueError(f"breakpoints must be positive, received {cuts[0]:g}")
     return cuts
+
+
+def checked_grid(given: ArrayLike) -> FloatArray:
+    """A grid of times that a user gives; it may begin with zero."""
+    grid = increasing_times("times", given)
+    if not len(grid) or grid[0] < 0:
+        first = f"{grid[0]:g}" if len(grid) else "none"
+        raise ValueError(f"times must be one or more that are not negative, received {first}")
+    return grid
+
+
+def increasing_times(name: str, given: ArrayLike) -> FloatArray:
+    """Finite times, each later than the one before."""
+    try:
+        times = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be increasing times, received {plain(given)!r}") from None
+    if times.ndim != 1 or not np.isfinite(times).all() or (np.diff(times) <= 0).any():
+        raise ValueError(f"{name} must be increasing times, received {plain(given)!r}")
+    return times
 
 
 def concordance(risk: FloatArray, pairs: FloatArray) -> float:
