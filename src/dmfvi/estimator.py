@@ -129,6 +129,8 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
     _consensus: ClassVar[str] = "exact-sum"
     #: whether entries of its tables may be missing (NaN)
     _takes_missing: ClassVar[bool] = False
+    #: whether all columns have the same noise variance, as columns of one unit have
+    _one_noise: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Docstrings name the shared parameters once; ``help`` shows them in full."""

@@ -132,7 +132,7 @@ class NodeProgram:
         clock: Clock = REAL,
     ) -> None:
         self.config = config
-        self.data = data
+        self.data = data = config.model.in_agreed_order(data)
         self.on_status = on_status
         self.clock = clock
         self.said_at = -np.inf

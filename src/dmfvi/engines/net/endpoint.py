@@ -475,11 +475,34 @@ def read_settings(payload: bytes) -> dict[str, str]:
 def difference(here: Mapping[str, str], there: Mapping[str, str]) -> str:
     """Which settings differ, in words."""
     names = [n for n in sorted({*here, *there}) if here.get(n) != there.get(n)]
-    words = [
-        f"{n} is {_short(here.get(n, 'not set'))} here and {_short(there.get(n, 'not set'))} there"
-        for n in names[:MOST_DIFFERENCES]
-    ]
+    words = [_one_difference(n, here.get(n), there.get(n)) for n in names[:MOST_DIFFERENCES]]
     return "; ".join(words) or "their libraries differ"
+
+
+def _one_difference(name: str, here: str | None, there: str | None) -> str:
+    """Of lists of names what only one of them has; of other settings both."""
+    lists = [_names_in(here), _names_in(there)]
+    if lists[0] is not None and lists[1] is not None and set(lists[0]) != set(lists[1]):
+        only = [sorted(set(a) - set(b)) for a, b in (lists, lists[::-1])]
+        said = [
+            f"{_short(json.dumps(o))} only {where}"
+            for o, where in zip(only, ("here", "there"), strict=True)
+            if o
+        ]
+        return f"{name} {' and '.join(said)}"
+    shown = ["not set" if each is None else _short(each) for each in (here, there)]
+    return f"{name} is {shown[0]} here and {shown[1]} there"
+
+
+def _names_in(text: str | None) -> list[str] | None:
+    """The names of a list of them; None for anything else, whatever a neighbour sends."""
+    try:
+        found = json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(found, list) and all(isinstance(each, str) for each in found):
+        return found
+    return None
 
 
 def _short(text: str) -> str:

@@ -26,6 +26,7 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
     _: KW_ONLY
     fit_mean: bool = True
     _takes_missing = True
+    _one_noise = True
 
     def transform(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Posterior mean of z for each row, NaN allowed; with ``return_std`` also its standard deviations."""

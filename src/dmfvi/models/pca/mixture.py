@@ -66,6 +66,8 @@ class MixtureOfPCA(ClusterEstimator):
     {shared attributes}
     """
 
+    _one_noise = True
+
     n_clusters: int = 2
     n_components: int = 1
     _: KW_ONLY
