@@ -286,6 +286,41 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
             return shards
         return split_evenly(shards[0], session.network, allow_empty=not reset)
 
+    def _weighted_shards(
+        self, X: Any, shards: list[FloatArray], sample_weight: Any
+    ) -> tuple[list[FloatArray], list[FloatArray | None]]:
+        """Rows that count, and what each counts for; None for each node where no weights are given.
+
+        Rows of weight zero are left out.
+        """
+        if sample_weight is None:
+            return shards, [None] * len(shards)
+        given = list(sample_weight) if is_shard_list(X) else [sample_weight]
+        if is_shard_list(X) and [np.shape(w) for w in given] != [(len(x),) for x in X]:
+            raise ValueError(
+                f"sample_weight must be a list of one weight per row for each of {len(X)} shards, received shapes "
+                f"{[np.shape(w) for w in given]}"
+            )
+        whole = np.concatenate([np.asarray(w, dtype=np.float64).reshape(-1) for w in given])
+        rows = sum(len(shard) for shard in shards)
+        if len(whole) != rows:
+            raise ValueError(
+                f"sample_weight must have one number for each of {rows} rows, received {len(whole)}"
+            )
+        if not (np.isfinite(whole).all() and (whole >= 0).all()):
+            raise ValueError(
+                f"sample_weight must be finite and not negative, received {float(np.min(whole)):g}"
+            )
+        weights = np.split(whole, np.cumsum([len(shard) for shard in shards])[:-1])
+        for node, weight in enumerate(weights):
+            if not weight.any():
+                where = f" of node {node}" if len(weights) > 1 else ""
+                raise ValueError(
+                    f"sample_weight is zero for all rows{where}: nothing to learn from"
+                )
+        kept = [(x[w > 0], w[w > 0]) for x, w in zip(shards, weights, strict=True)]
+        return [x for x, _ in kept], [w for _, w in kept]
+
     def _checked_rows(self, X: Any) -> FloatArray:
         """One validated array for predictions; a list of shards is stacked."""
         check_is_fitted(self)

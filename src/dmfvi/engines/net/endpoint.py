@@ -481,27 +481,25 @@ def difference(here: Mapping[str, str], there: Mapping[str, str]) -> str:
 
 def _one_difference(name: str, here: str | None, there: str | None) -> str:
     """Of lists of names what only one of them has; of other settings both."""
-    lists = [_names_in(here), _names_in(there)]
-    if lists[0] is not None and lists[1] is not None and set(lists[0]) != set(lists[1]):
-        only = [sorted(set(a) - set(b)) for a, b in (lists, lists[::-1])]
+    mine, theirs = (_names_in(each) for each in (here, there))
+    if mine is not None and theirs is not None and mine != theirs:
+        only = ((mine - theirs, "here"), (theirs - mine, "there"))
         said = [
-            f"{_short(json.dumps(o))} only {where}"
-            for o, where in zip(only, ("here", "there"), strict=True)
-            if o
+            f"{_short(json.dumps(sorted(names)))} only {where}" for names, where in only if names
         ]
         return f"{name} {' and '.join(said)}"
     shown = ["not set" if each is None else _short(each) for each in (here, there)]
     return f"{name} is {shown[0]} here and {shown[1]} there"
 
 
-def _names_in(text: str | None) -> list[str] | None:
+def _names_in(text: str | None) -> set[str] | None:
     """The names of a list of them; None for anything else, whatever a neighbour sends."""
     try:
         found = json.loads(text or "null")
     except (ValueError, RecursionError):
         return None
     if isinstance(found, list) and all(isinstance(each, str) for each in found):
-        return found
+        return set(found)
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import combinations
 from typing import Any, Literal
@@ -90,10 +90,15 @@ class GaussianComponents(NetworkEstimator):
             )
 
     def _agree_on_units(
-        self, session: Session, shards: list[FloatArray], n_components: int
+        self,
+        session: Session,
+        shards: list[FloatArray],
+        n_components: int,
+        weights: Sequence[FloatArray | None] | None = None,
     ) -> FeatureUnits:
         """Shift and scale of the features over all nodes."""
-        units: FeatureUnits = session.agree(agree_on_units, shards)[0]
+        pairs = list(zip(shards, weights or [None] * len(shards), strict=True))
+        units: FeatureUnits = session.agree(lambda pair: agree_on_units(*pair), pairs)[0]
         check_at_most("n_components", n_components, "n_samples", int(units.n_samples))
         self._units = units
         return units
