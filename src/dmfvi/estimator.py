@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from dmfvi.inference.model import Model
 from dmfvi.inference.session import Inference, InferenceObserver, Session, warn_unless_converged
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
+from dmfvi.shard_lists import PER_SHARD, answering_lists
 from dmfvi.uncertainty import Context, UncertaintyMixin
 from dmfvi.validation import (
     check_complete,
@@ -133,8 +135,13 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
     _one_noise: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Docstrings name the shared parameters once; ``help`` shows them in full."""
+        """Docstrings name the shared parameters once, ``help`` shows them in full; answers to lists of shards are lists."""
         super().__init_subclass__(**options)
+        if cls._data_form in ("rows", "sequences"):
+            for name in PER_SHARD:
+                method = inspect.getattr_static(cls, name, None)
+                if inspect.isfunction(method) and not hasattr(method, "_answers_lists"):
+                    setattr(cls, name, answering_lists(method))
         if cls.__doc__:
             for mark, text in ((SHARED_PARAMETERS, PARAMETERS), (SHARED_ATTRIBUTES, ATTRIBUTES)):
                 cls.__doc__ = cls.__doc__.replace(f"    {mark}", indent(text, "    "))

@@ -18,6 +18,7 @@ from dmfvi.families.base import Family
 from dmfvi.inference.session import Session
 from dmfvi.inference.starts import FeatureUnits, agree_on_units
 from dmfvi.linalg import FloatArray, inverse, is_positive_definite, symmetrize
+from dmfvi.shard_lists import joined
 from dmfvi.validation import check_at_most, check_choice, check_positive
 
 #: smallest eigenvalue of the default prior scatter, in standardised units
@@ -43,13 +44,13 @@ class ClusterEstimator(DensityMixin, NetworkEstimator):
         """The most probable cluster of each row."""
         return np.asarray(self.predict_proba(X).argmax(1))
 
-    def fit_predict(self, X: Any, y: Any = None) -> FloatArray:
+    def fit_predict(self, X: Any, y: Any = None) -> Any:
         """Fit, then the most probable cluster of each row."""
-        return np.asarray(self.fit(X).predict(X))
+        return self.fit(X).predict(X)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log density of the rows."""
-        return float(self.score_samples(X).mean())
+        return float(joined(self.score_samples(X)).mean())
 
 
 @dataclass(eq=False, repr=False)
