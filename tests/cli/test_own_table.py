@@ -113,6 +113,38 @@ def test_units_that_one_noise_cannot_serve_are_said(table: Path) -> None:
         assert "standard deviation" not in quiet.err
 
 
+def test_a_failed_run_leaves_no_model_of_an_earlier_one(table: Path) -> None:
+    asked = ["--id", "patient", "--drop", "ward", "--out", "m"]
+    assert dmfvi_command("fit", table, *asked).code == 0
+    before = Path("m/model.npz").read_bytes()
+    failed = dmfvi_command("fit", table, *asked, "--components", 99)
+    assert failed.code == 1
+    assert "what an earlier one had written is m/model.npz.old" in failed.err
+    assert not Path("m/model.npz").exists()
+    assert Path("m/model.npz.old").read_bytes() == before
+    shown = dmfvi_command("show", "m")
+    assert shown.code == 1
+    assert dmfvi_command("fit", table, *asked).code == 0
+    assert not Path("m/model.npz.old").exists()  # replaced by what has succeeded
+
+
+def test_the_summary_names_class_and_prior(table: Path) -> None:
+    words = ["--formula", "ward2 ~ age", "--model", "logistic", "--out", "r"]
+    lines = table.read_text().splitlines()
+    made = [lines[0] + ",ward2"]
+    made += [f"{line},{'old' if n % 3 else 'young'}" for n, line in enumerate(lines[1:])]
+    table.write_text("\n".join(made))
+    assert dmfvi_command("fit", table, *words).code == 0
+    said = dmfvi_command("show", "r").out
+    assert "coefficients of young" in said
+    assert "prior precision 1 of standardised columns (the default)" in said
+
+
+def test_classes_may_be_words() -> None:
+    said = dmfvi_command("models", "bayesian-logistic-regression").out
+    assert "labels (words" in said
+
+
 def test_rows_with_gaps_are_predicted_empty_and_counted(table: Path) -> None:
     """A regression leaves them out of the fit; the same file can be predicted from."""
     fit = ["--formula", "creatinine ~ age + C(ward)", "--model", "linear", "--out", "r"]

@@ -70,6 +70,8 @@ class BayesianLinearRegression(RegressorMixin, Regression):
     def _from_columns(target: FloatArray) -> dict[str, Any]:  # type: ignore[override]
         return {"y": target}
 
+    _usual_precision = f"{VAGUE:g} (times that of the noise)"
+
     _: KW_ONLY
     noise_prior: GammaPrior | None = None
 
