@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from dmfvi.inference.model import Model
 from dmfvi.inference.session import Inference, InferenceObserver, Session, warn_unless_converged
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
+from dmfvi.shard_lists import PER_SHARD, answering_lists
 from dmfvi.uncertainty import Context, UncertaintyMixin
 from dmfvi.validation import (
     check_complete,
@@ -129,10 +131,17 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
     _consensus: ClassVar[str] = "exact-sum"
     #: whether entries of its tables may be missing (NaN)
     _takes_missing: ClassVar[bool] = False
+    #: whether all columns have the same noise variance, as columns of one unit have
+    _one_noise: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Docstrings name the shared parameters once; ``help`` shows them in full."""
+        """Docstrings name the shared parameters once, ``help`` shows them in full; answers to lists of shards are lists."""
         super().__init_subclass__(**options)
+        if cls._data_form in ("rows", "sequences"):
+            for name in PER_SHARD:
+                method = inspect.getattr_static(cls, name, None)
+                if inspect.isfunction(method) and not hasattr(method, "_answers_lists"):
+                    setattr(cls, name, answering_lists(method))
         if cls.__doc__:
             for mark, text in ((SHARED_PARAMETERS, PARAMETERS), (SHARED_ATTRIBUTES, ATTRIBUTES)):
                 cls.__doc__ = cls.__doc__.replace(f"    {mark}", indent(text, "    "))
@@ -283,6 +292,41 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         if is_shard_list(X) or not session.whole:
             return shards
         return split_evenly(shards[0], session.network, allow_empty=not reset)
+
+    def _weighted_shards(
+        self, X: Any, shards: list[FloatArray], sample_weight: Any
+    ) -> tuple[list[FloatArray], list[FloatArray | None]]:
+        """Rows that count, and what each counts for; None for each node where no weights are given.
+
+        Rows of weight zero are left out.
+        """
+        if sample_weight is None:
+            return shards, [None] * len(shards)
+        given = list(sample_weight) if is_shard_list(X) else [sample_weight]
+        if is_shard_list(X) and [np.shape(w) for w in given] != [(len(x),) for x in X]:
+            raise ValueError(
+                f"sample_weight must be a list of one weight per row for each of {len(X)} shards, received shapes "
+                f"{[np.shape(w) for w in given]}"
+            )
+        whole = np.concatenate([np.asarray(w, dtype=np.float64).reshape(-1) for w in given])
+        rows = sum(len(shard) for shard in shards)
+        if len(whole) != rows:
+            raise ValueError(
+                f"sample_weight must have one number for each of {rows} rows, received {len(whole)}"
+            )
+        if not (np.isfinite(whole).all() and (whole >= 0).all()):
+            raise ValueError(
+                f"sample_weight must be finite and not negative, received {float(np.min(whole)):g}"
+            )
+        weights = np.split(whole, np.cumsum([len(shard) for shard in shards])[:-1])
+        for node, weight in enumerate(weights):
+            if not weight.any():
+                where = f" of node {node}" if len(weights) > 1 else ""
+                raise ValueError(
+                    f"sample_weight is zero for all rows{where}: nothing to learn from"
+                )
+        kept = [(x[w > 0], w[w > 0]) for x, w in zip(shards, weights, strict=True)]
+        return [x for x, _ in kept], [w for _, w in kept]
 
     def _checked_rows(self, X: Any) -> FloatArray:
         """One validated array for predictions; a list of shards is stacked."""

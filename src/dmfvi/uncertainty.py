@@ -178,6 +178,11 @@ class UncertaintyMixin:
             found.covariance if method == "linear-response" else found.mean_field_covariance
         )
         notes = tuple(self._doubts())
+        if callable(quantity) and not np.any(found.mean_field_covariance):
+            notes += (
+                "the function's value does not depend on the posterior, so that its deviation is 0: read everything from "
+                "the estimator that it is given, as lambda fitted: fitted.means_[0]",
+            )
         for note in notes:
             warnings.warn(note, UserWarning, stacklevel=2)
         return Uncertainty(found.mean.reshape(shape), covariance, level, method, found, notes)

@@ -169,6 +169,8 @@ ID_NAME = re.compile(
 ID_ENDING = re.compile(
     r"[a-z]I[dD]$|^(patient|subject|customer|user|record|case|sample)_?(no|nr|num|number)?$"
 )
+#: ratio of the columns' standard deviations from which they have different units
+UNITS_APART = 1000.0
 #: fewer rows may well have different whole numbers
 FEWEST_IDS = 10
 
@@ -199,6 +201,30 @@ def warn_of_ids(parts: Sequence[Any], names: Sequence[Any] | None, stacklevel: i
             UserWarning,
             stacklevel=stacklevel,
         )
+
+
+def warn_of_units(parts: Sequence[Any], names: Sequence[Any] | None, stacklevel: int = 4) -> None:
+    """One noise variance for all columns says nothing of columns that vary in much smaller units."""
+    whole = [np.asarray(part, dtype=np.float64) for part in parts if np.ndim(part) == 2]
+    if not whole or any(part.shape[1] != whole[0].shape[1] for part in whole):
+        return
+    data = np.concatenate(whole)
+    seen = np.flatnonzero(np.isfinite(data).sum(0) > 1)
+    spread = np.array([np.std(column[np.isfinite(column)]) for column in data.T[seen]])
+    varying = np.flatnonzero(spread > 0)
+    if len(varying) < 2:
+        return
+    small, large = (varying[pick(spread[varying])] for pick in (np.argmin, np.argmax))
+    if spread[large] < UNITS_APART * spread[small]:
+        return
+    shown = [seen[at] + 1 if names is None else repr(str(names[seen[at]])) for at in (large, small)]
+    warnings.warn(
+        f"column {shown[0]} has a standard deviation of {spread[large]:.3g}, column {shown[1]} of {spread[small]:.3g}, and this "
+        "model has one noise for all columns: the widest decide, and deviations of the others are too large. Give the "
+        "columns like units (thousands, for example), or fit a bayesian-gaussian-mixture",
+        UserWarning,
+        stacklevel=stacklevel,
+    )
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str | None]) -> None:

@@ -80,6 +80,51 @@ def test_a_saved_model_knows_the_columns_that_it_was_fitted_to(tmp_path: Path) -
     np.testing.assert_array_equal(by_number.coef_, fitted.coef_)
 
 
+def test_columns_are_matched_by_name(make_cluster, tmp_path: Path) -> None:
+    """Two nodes whose files have the same columns in another order: one posterior, the pooled one."""
+    whole = np.concatenate(CASES["bayesian-logistic-regression"].shards)
+    names = ["bmi", "outcome", "age", "dose"]
+    kind = changed(CASES["bayesian-logistic-regression"].model, target="outcome", tol=1e-10)
+    first, second = Table(whole[:40], names), Table(whole[40:], names)
+    mixed = second.in_order(["dose", "bmi", "age", "outcome"])
+    cluster = make_cluster(tmp_path, Network.chain(2), [first, mixed], model=kind)
+    cluster.start_all()
+    cluster.wait()
+    pooled = kind.fit(kind.in_agreed_order(Table(whole, names)))
+    for node in range(2):
+        saved = cluster.saved(node)
+        assert saved.feature_names_in_.tolist() == ["age", "bmi", "dose"]
+        np.testing.assert_allclose(saved.coef_, pooled.coef_, rtol=1e-6, atol=1e-8)
+    usual = kind.fit(Table(whole, names))  # as one file in its own order
+    at = [usual.feature_names_in_.tolist().index(name) for name in ("age", "bmi", "dose")]
+    np.testing.assert_allclose(pooled.coef_, usual.coef_[:, at], rtol=1e-6, atol=1e-8)
+
+
+def test_other_columns_are_refused_by_name(make_cluster, tmp_path: Path) -> None:
+    whole = np.concatenate(CASES["bayesian-logistic-regression"].shards)
+    kind = changed(CASES["bayesian-logistic-regression"].model, target="outcome")
+    shards = [
+        Table(whole[:40], ["bmi", "outcome", "age", "dose"]),
+        Table(whole[40:], ["dose", "outcome", "weight", "bmi"]),
+    ]
+    cluster = make_cluster(tmp_path, Network.chain(2), shards, model=kind)
+    cluster.wait_seconds = 5.0
+    cluster.start_all()
+    for node in range(2):
+        cluster.until_dead(node)
+    said = sorted(str(error) for error in cluster.errors)
+    assert len(said) == 2
+    assert any('columns ["age"] only here and ["weight"] only there' in text for text in said)
+    assert any('columns ["weight"] only here and ["age"] only there' in text for text in said)
+
+
+def test_columns_that_are_numbered_stay_where_they_are() -> None:
+    table = Table(np.arange(6.0).reshape(2, 3), ["c", "a", "b"])
+    numbered = changed(CASES["bayesian-logistic-regression"].model, target=2)
+    assert numbered.in_agreed_order(table) is table
+    assert changed(numbered, target="a").in_agreed_order(table).columns == ["a", "b", "c"]
+
+
 HEAD = '[node]\nid = 0\nlisten = "127.0.0.1:7000"\ndata = "a.npy"\n[model]\n'
 
 

@@ -191,6 +191,21 @@ def test_launch_runs_a_cluster_of_another_kind(tmp_path: Path) -> None:
         assert cluster.saved(node).posterior_.distance(pooled.posterior_) < 1e-6
 
 
+def test_launch_ends_when_a_node_never_began(tmp_path: Path) -> None:
+    """The others would wait for it until the timeout: they are stopped, and the reason is said."""
+    case = CASES["bayesian-pca"]
+    Processes(tmp_path, Network.chain(N_NODES), case.shards, None, model=toml_of(case.model))
+    broken = sorted(tmp_path.glob("*.npy"))[1]
+    broken.write_bytes(b"no numbers")
+    command = [sys.executable, "-m", "dmfvi", "launch", str(tmp_path / "cluster.toml")]
+    done = sessions.run([*command, "--insecure", "--timeout", "100000"])
+    assert done.returncode == 1
+    said = " ".join(done.stderr.split())
+    assert "nodes failed" in said
+    assert "is not a readable .npy file" in said
+    assert "the other 2 nodes were stopped" in said
+
+
 def test_a_fit_that_has_not_converged_is_no_success(tmp_path: Path) -> None:
     case = CASES["bayesian-pca"]
     model = toml_of(changed(case.model, tol=1e-15, max_iter=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from dmfvi import ConjugateModel, Network, Statistics, check_model, infer
 from dmfvi.families import Gamma
 from dmfvi.models import MODELS
 from dmfvi.models.poisson_gamma import PoissonGamma
+from dmfvi.models.topics.model import LatentDirichletAllocation
 from model_cases import CASES
 
 SHARDS = [np.random.default_rng(i).poisson(3.0, size=(10 + i, 2)).astype(float) for i in range(3)]
@@ -109,3 +111,27 @@ def test_what_is_no_model_is_refused() -> None:
 
 def test_every_model_has_a_case() -> None:
     assert {name.partition("/")[0] for name in CASES} == set(MODELS)
+
+
+@pytest.mark.parametrize("mistake", ["nothing", "statistics", "bound"])
+def test_topics_that_keep_their_documents(mistake: str) -> None:
+    """Documents are remembered from step to step: no false alarm by that, and wrong signs are found."""
+
+    class Mine(LatentDirichletAllocation):
+        def local_step(self, shard: Any, q: Any) -> Statistics:
+            made = super().local_step(shard, q)
+            if mistake == "statistics":
+                return made._replace(values=-made.values)
+            return made._replace(bound=-made.bound) if mistake == "bound" else made
+
+    for seed in range(4):
+        draw = CASES["LatentDirichletAllocation"].draw(seed, 3)
+        given = {each.name: getattr(draw.model, each.name) for each in fields(draw.model)}
+        if mistake == "nothing":
+            check_model(Mine(**given), draw.shards)
+            continue
+        says = (
+            "the statistics have the wrong sign" if mistake == "statistics" else "the bound falls"
+        )
+        with pytest.raises(ValueError, match=says):
+            check_model(Mine(**given), draw.shards)

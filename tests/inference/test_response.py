@@ -201,3 +201,14 @@ def test_intervals_cover_what_they_say() -> None:
             found.append((low <= location) & (location <= high))
     assert np.mean(held["mean-field"]) < 0.65
     assert 0.86 < np.mean(held["linear-response"]) < 0.94
+
+
+def test_a_function_that_ignores_the_posterior_is_pointed_out() -> None:
+    data = np.random.default_rng(0).normal(size=(60, 3))
+    model = dmfvi.BayesianGaussianMixture(1, random_state=0).fit(data)
+    with pytest.warns(UserWarning, match="does not depend on the posterior"):
+        found = model.uncertainty(lambda _: model.means_[0])
+    assert not found.std.any()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.uncertainty(lambda fitted: fitted.means_[0]).std.all()

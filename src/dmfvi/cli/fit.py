@@ -136,6 +136,8 @@ def fit(
     Example: dmfvi fit site0.csv site1.csv --id patient --target outcome --model bayesian-logistic-regression
     """
     from dmfvi.deploy.kinds import ModelSettings
+    from dmfvi.storage import FILE_NAME
+    from dmfvi.storage.files import superseding
 
     short = {
         "n_components": components,
@@ -171,7 +173,7 @@ def fit(
     elif checkpoint is not None or resume:
         raise ValueError("--checkpoint and --resume are for --engine mpi")
     else:
-        with naming_options(chosen.settings):
+        with superseding(out / FILE_NAME), naming_options(chosen.settings):
             ended = _fit_here(chosen, data, topology, out, reading, nodes, as_json)
     if not ended:
         raise typer.Exit(ExitCode.NOT_CONVERGED)

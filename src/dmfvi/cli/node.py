@@ -37,6 +37,8 @@ STATUS_FILE = "status.json"
 SHARED_MODULES = ("dmfvi.deploy.program", "zenoh", "cryptography.x509")
 NOT_CONVERGED = "NOT converged: raise max_iter in [model]"
 PARTIAL = "the result is PARTIAL"
+#: with a result
+ENDED_WELL = (0, ExitCode.PARTIAL, ExitCode.NOT_CONVERGED)
 
 
 class LogLevel(StrEnum):
@@ -194,11 +196,14 @@ def launch(
         with Live(console=console, refresh_per_second=4) as live:
             while any(p.is_alive() for p in running.values()):
                 live.update(_table(settings, running))
+                if _never_began(settings, running):
+                    break  # the others would wait for it
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"not done after {timeout:g} seconds: all nodes are stopped")
                 time.sleep(0.25)
             live.update(_table(settings, running))
     finally:
+        stopped = {file for file, process in running.items() if process.is_alive()}
         for process in running.values():
             if process.is_alive():
                 process.kill()
@@ -208,14 +213,25 @@ def launch(
     failed = [
         f"{file}: {said}"
         for (file, process), said in zip(running.items(), words, strict=True)
-        if process.exitcode not in (0, ExitCode.PARTIAL, ExitCode.NOT_CONVERGED)
+        if process.exitcode not in ENDED_WELL and file not in stopped
     ]
     if failed:
-        raise ValueError("nodes failed\n" + "\n".join(failed))
+        others = f"\nthe other {len(stopped)} nodes were stopped" if stopped else ""
+        raise ValueError("nodes failed\n" + "\n".join(failed) + others)
     worst = max(process.exitcode or 0 for process in running.values())
     if worst:
         print(NOT_CONVERGED if worst == ExitCode.NOT_CONVERGED else PARTIAL, file=sys.stderr)
         raise typer.Exit(worst)
+
+
+def _never_began(settings: Mapping[Path, NodeConfig], running: Mapping[Path, Any]) -> bool:
+    """Whether a node has failed before it took part in a fit."""
+    return any(
+        process.exitcode is not None
+        and process.exitcode not in ENDED_WELL
+        and not _status(settings[file].out / STATUS_FILE).get("rounds")
+        for file, process in running.items()
+    )
 
 
 def check_together(settings: Mapping[Path, NodeConfig]) -> None:

@@ -101,7 +101,7 @@ def impute(
         raise ValueError(f"--draws: a {type(fitted).__name__} gives means only, leave it out")
     _say_if_not_converged(fitted, model)
     reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
-    given = _input(data, fitted, reading)
+    given = _input(data, fitted, reading, copied=True)
     gaps = np.isnan(given.data)
     with warnings.catch_warnings():  # columns have been matched by name
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
@@ -147,6 +147,8 @@ def predict(
 
     Example: dmfvi predict new.csv --model model --id patient
     """
+    import numpy as np
+
     from dmfvi.storage import details, load
 
     if not 0 < level < 1:
@@ -170,7 +172,14 @@ def predict(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         known = _known_parts(fitted, given, told, data)
-        names, made = predictions(fitted, given.data, level, lengths, known)
+        whole = _predictable(fitted, given.data)
+        names, made = predictions(
+            fitted,
+            given.data if whole.all() else given.data[whole],
+            level,
+            lengths,
+            {name: values[whole] for name, values in known.items()},
+        )
     ids = (
         [] if given.sheet is None else [given.sheet.place(c, "--id") for c in reading.selection.id]
     )
@@ -181,11 +190,19 @@ def predict(
         writer = csv.writer(text, delimiter="," if sheet is None else sheet.separator)
         id_names = [] if given.sheet is None else [given.sheet.name(p).strip("'\"") for p in ids]
         writer.writerow([*id_names, *names])
+        place = np.cumsum(whole) - 1  # of a row among those that are predicted
         for at in range(len(given.data)):
             own = [given.sheet.rows[at].cells[p] for p in ids] if given.sheet is not None else []
-            writer.writerow([*own, *(_cell(column[at], decimal_sign) for column in made)])
+            cells = (_cell(column[place[at]], decimal_sign) if whole[at] else "" for column in made)
+            writer.writerow([*own, *cells])
         text.detach()
-    console.print(f"{len(given.data)} predictions: {escape(str(target))}", soft_wrap=True)
+    if not whole.all():
+        print(
+            f"{data}: {int((~whole).sum())} rows lack values, their predictions are left empty "
+            "(--set missing=impute at the fit fills them)",
+            file=sys.stderr,
+        )
+    console.print(f"{int(whole.sum())} predictions: {escape(str(target))}", soft_wrap=True)
 
 
 def predictions(
@@ -218,6 +235,17 @@ def predictions(
         return [f"z{i}" for i in k] + [f"std{i}" for i in k], [*latent.T, *spread.T]
     latent = np.asarray(model.transform(rows))
     return [f"z{i}" for i in range(1, latent.shape[1] + 1)], [*latent.T]
+
+
+def _predictable(model: Any, rows: Any) -> np.ndarray:
+    """Rows that the model can predict: where its fit leaves rows with gaps out, those without; else all."""
+    import numpy as np
+
+    everything = np.ones(len(rows), dtype=bool)
+    if not hasattr(rows, "isna") or getattr(model, "missing", None) == "impute":
+        return everything
+    whole = ~rows.isna().to_numpy().any(1)
+    return whole if whole.any() else everything  # the model says what it needs
 
 
 def _known_parts(fitted: Any, given: Input, told: Mapping[str, Any], file: Path) -> dict[str, Any]:
@@ -258,7 +286,9 @@ def _lengths(fitted: Any, given: Input, sequence: Any) -> Any:
     return type(fitted)._from_columns(given.sheet.labels(place))["lengths"]
 
 
-def _input(file: Path, model: Any, reading: Reading, beside: Sequence[Any] = ()) -> Input:
+def _input(
+    file: Path, model: Any, reading: Reading, beside: Sequence[Any] = (), copied: bool = False
+) -> Input:
     """The file with the model's features: by name, where both have names."""
     from dmfvi.readers.sheets import READERS, read_sheet
     from dmfvi.readers.tables import Table, check_finite, read_as
@@ -285,8 +315,9 @@ def _input(file: Path, model: Any, reading: Reading, beside: Sequence[Any] = ())
                 "give it the columns that the model was fitted to"
             )
         if extra:
+            done = "copied as they are" if copied else "left out (--id keeps one)"
             print(
-                f"{file}: columns {extra[:5]} are no features of the model, they are left out (--id keeps one)",
+                f"{file}: columns {extra[:5]} are no features of the model, they are {done}",
                 file=sys.stderr,
             )
         places = [sheet.columns.index(c) for c in known]

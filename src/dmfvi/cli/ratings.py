@@ -120,6 +120,7 @@ def fit(
     from dmfvi.models.ratings.checkpoint import CHECKPOINT_FILE, save_checkpoint
     from dmfvi.models.ratings.estimator import RatingFactorization
     from dmfvi.storage import FILE_NAME
+    from dmfvi.storage.files import superseding
     from dmfvi.storage.models import save_or_keep
 
     settings: dict[str, Any] = {
@@ -138,42 +139,43 @@ def fit(
     data, out, probe, predictions = place.data, place.out, place.probe, place.predictions
     _check_options(nodes, holdout, probe, predictions, out, low, high)
     checkpoint = _checkpoint(out, settings) if resume and place.alone else None
-    table = _read(data, columns, text_ids, cache, quiet=place.rank > 0 or as_json)
-    held = _held_out(table, holdout, probe, seed + place.rank)
-    train = table if held is None else table[~held]
-    test = None if held is None else table[held]
-    del table
-    model = RatingFactorization(
-        components,
-        network=place.federation(train, settings, every, resume),
-        noise=noise.value,
-        n_choice_features=choice_features,
-        max_iter=sweeps,
-        tol=tol,
-        rating_scale=None if low is None or high is None else (low, high),
-        random_state=seed,
-        verbose=int(place.rank == 0 and not as_json),
-    )
-    latest: list[Checkpoint] = []
-    written = [time.monotonic()]
+    with superseding(out / FILE_NAME):
+        table = _read(data, columns, text_ids, cache, quiet=place.rank > 0 or as_json)
+        held = _held_out(table, holdout, probe, seed + place.rank)
+        train = table if held is None else table[~held]
+        test = None if held is None else table[held]
+        del table
+        model = RatingFactorization(
+            components,
+            network=place.federation(train, settings, every, resume),
+            noise=noise.value,
+            n_choice_features=choice_features,
+            max_iter=sweeps,
+            tol=tol,
+            rating_scale=None if low is None or high is None else (low, high),
+            random_state=seed,
+            verbose=int(place.rank == 0 and not as_json),
+        )
+        latest: list[Checkpoint] = []
+        written = [time.monotonic()]
 
-    def keep(current: Checkpoint) -> None:
-        if not place.alone:  # the engine keeps its own checkpoints
-            return
-        latest[:] = [current._replace(settings=json.dumps(settings))]
-        if time.monotonic() - written[0] > CHECKPOINT_EVERY:
-            save_checkpoint(latest[0], out)
-            written[0] = time.monotonic()
+        def keep(current: Checkpoint) -> None:
+            if not place.alone:  # the engine keeps its own checkpoints
+                return
+            latest[:] = [current._replace(settings=json.dumps(settings))]
+            if time.monotonic() - written[0] > CHECKPOINT_EVERY:
+                save_checkpoint(latest[0], out)
+                written[0] = time.monotonic()
 
-    if place.rank > 0:  # once is enough
-        warnings.filterwarnings("ignore", message=".*have no rating")
-    asked = None if test is None else _ids(test)
-    try:
-        model.fit(train, held_out=asked, on_sweep=keep, resume=checkpoint)
-    except KeyboardInterrupt:
-        _interrupted(model, latest, out)
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
-    path = save_or_keep(model, out / FILE_NAME)
+        if place.rank > 0:  # once is enough
+            warnings.filterwarnings("ignore", message=".*have no rating")
+        asked = None if test is None else _ids(test)
+        try:
+            model.fit(train, held_out=asked, on_sweep=keep, resume=checkpoint)
+        except KeyboardInterrupt:
+            _interrupted(model, latest, out)
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+        path = save_or_keep(model, out / FILE_NAME)
     (out / CHECKPOINT_FILE).unlink(missing_ok=True)
     score = None if asked is None else model.evaluate(*asked, level=LEVEL, top_n=top_n)
     if score is not None and not place.alone:

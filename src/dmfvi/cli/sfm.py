@@ -69,28 +69,30 @@ def sfm(
     from dmfvi.models.sfm.estimator import StructureFromMotion
     from dmfvi.readers.tracks import read_tracks
     from dmfvi.storage import FILE_NAME
+    from dmfvi.storage.files import superseding
     from dmfvi.storage.models import save_or_keep
 
     if cameras < 1:
         raise ValueError(f"--cameras must be at least 1, received {cameras}")
     check_folder(out)
     named = None if columns is None else [part.strip() for part in columns.split(",")]
-    read = read_tracks(tracks, named, matrix=matrix)
-    chosen = _one_motion(read, motion)
-    if min_frames is not None:
-        chosen = chosen.seen_in(min_frames)
-    try:
-        model = StructureFromMotion(
-            network=make_network(topology, cameras) if cameras > 1 else None,
-            metric=CAMERA_MODELS[metric],
-            max_iter=max_iter,
-            random_state=seed,
-            verbose=int(not as_json),
-        ).fit(chosen)
-    except ValueError as error:
-        hint = " (or --min-frames 2)" if "seen_in" in str(error) else ""
-        raise ValueError(f"{tracks}: {error}{hint}") from error
-    save_or_keep(model, out / FILE_NAME)
+    with superseding(out / FILE_NAME):
+        read = read_tracks(tracks, named, matrix=matrix)
+        chosen = _one_motion(read, motion)
+        if min_frames is not None:
+            chosen = chosen.seen_in(min_frames)
+        try:
+            model = StructureFromMotion(
+                network=make_network(topology, cameras) if cameras > 1 else None,
+                metric=CAMERA_MODELS[metric],
+                max_iter=max_iter,
+                random_state=seed,
+                verbose=int(not as_json),
+            ).fit(chosen)
+        except ValueError as error:
+            hint = " (or --min-frames 2)" if "seen_in" in str(error) else ""
+            raise ValueError(f"{tracks}: {error}{hint}") from error
+        save_or_keep(model, out / FILE_NAME)
     model.save_ply(out / "structure.ply")
     _write_csv(out / "structure.csv", model)
     _write_cameras(out / "cameras.csv", model)

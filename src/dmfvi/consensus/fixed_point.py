@@ -25,6 +25,8 @@ LARGE_DIGIT = 30
 MANTISSA = 53
 #: digits up to this place have weights, and one over them, that are doubles
 FARTHEST_DIGIT = 31
+#: digits of this many vectors add up to doubles that are exact
+MOST_ADDED = 1 << (MANTISSA - BITS - 1)
 
 
 @stored_as("digits")
@@ -97,10 +99,26 @@ def total(parts: Iterable[Digits]) -> Digits:
 
 
 def total_of(vectors: Sequence[FloatArray]) -> Digits:
-    """The exact sum of vectors of one length, encoded at once."""
-    encoded = encode(np.concatenate(vectors))
-    by_vector = encoded.digits.reshape(len(encoded.digits), len(vectors), -1)
-    return Digits(encoded.low, by_vector.sum(axis=1))
+    """The exact sum of vectors of one length, digit by digit as ``encode`` has them.
+
+    Digits are whole numbers below 2^32: up to 2^20 of them are added exactly as doubles.
+    """
+    rest = np.array(vectors, dtype=np.float64)
+    largest = float(np.abs(rest).max(initial=0.0))
+    if largest == 0.0:
+        return Digits(0, np.zeros((1, rest.shape[1]), dtype=np.int64))
+    place = (int(np.frexp(largest)[1]) - 1) // BITS
+    rows, digit = [], np.empty_like(rest)
+    while len(vectors) <= MOST_ADDED and -FARTHEST_DIGIT <= place <= FARTHEST_DIGIT:
+        np.multiply(rest, 2.0 ** (-BITS * place), out=digit)
+        np.trunc(digit, out=digit)
+        rows.append(digit.sum(axis=0).astype(np.int64))
+        digit *= 2.0 ** (BITS * place)
+        rest -= digit
+        if not rest.any():
+            return Digits(place, np.stack(rows[::-1]))
+        place -= 1
+    return total(encode(vector) for vector in vectors)
 
 
 def normalised(value: Digits) -> Digits:

@@ -32,7 +32,7 @@ from dmfvi.models import ESTIMATORS
 from dmfvi.models.regression.formula import parsed, target_of, target_variables
 from dmfvi.network import Network
 from dmfvi.readers.tables import Reading, Table, read_as
-from dmfvi.validation import name_features, warn_of_ids
+from dmfvi.validation import name_features, warn_of_ids, warn_of_units
 
 #: what ``dmfvi fit`` and ``dmfvi node`` run unless told otherwise
 DEFAULT_KIND = "bayesian-pca"
@@ -153,6 +153,17 @@ class ModelSettings:
                         raise ValueError(text) from error
             raise
 
+    def in_agreed_order(self, data: Data) -> Data:
+        """Columns in the order of their names, which is the same at nodes whose files have them in another order.
+
+        They stay as they are where they have no names, a setting numbers them, or the formula orders them.
+        """
+        if not isinstance(data, Table) or data.columns is None or self.formula is not None:
+            return data
+        if any(isinstance(given, int) for given in self.columns.values()):
+            return data
+        return data.in_order(sorted(data.columns))
+
     @property
     def formula(self) -> str | None:
         """That of a regression, None without one."""
@@ -205,6 +216,8 @@ class ModelSettings:
         rows, columns, further = self.arguments(data)
         if not self._as_frame:
             warn_of_ids([rows], columns)
+        if model._one_noise:
+            warn_of_units([rows], columns)
         model.fit(rows, **further)
         name_features(model, None if self._as_frame else columns)
         return model
@@ -218,6 +231,8 @@ class ModelSettings:
         columns = split[0][1]
         if not self._as_frame:
             warn_of_ids(rows, columns)
+        if model._one_noise:
+            warn_of_units(rows, columns)
         if self.form == "sequences":
             model.fit(
                 [

@@ -38,7 +38,7 @@ from dmfvi.engines.net.transport import Transport
 from dmfvi.engines.net.zenoh import ZenohTransport
 from dmfvi.network import Network
 from dmfvi.storage import FILE_NAME
-from dmfvi.storage.files import write_text
+from dmfvi.storage.files import superseding, write_text
 from dmfvi.storage.journal import Journal
 from dmfvi.storage.models import save_or_keep
 
@@ -94,7 +94,8 @@ def run_node(config: NodeConfig, on_status: OnStatus | None = None) -> Ended:
         try:
             program = NodeProgram(config, transport, data, on_status)
             try:
-                return program.run()
+                with superseding(config.out / FILE_NAME):
+                    return program.run()
             except (KeyboardInterrupt, SystemExit):
                 program.node.leave()
                 program.say("left")
@@ -132,7 +133,7 @@ class NodeProgram:
         clock: Clock = REAL,
     ) -> None:
         self.config = config
-        self.data = data
+        self.data = data = config.model.in_agreed_order(data)
         self.on_status = on_status
         self.clock = clock
         self.said_at = -np.inf

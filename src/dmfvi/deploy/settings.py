@@ -57,6 +57,8 @@ class Setting:
     @property
     def words(self) -> str:
         """What is allowed."""
+        if self.name == LABELS:
+            return 'a list of labels (words or numbers) or "none"'
         return " or ".join(_words(option) for option in _options(self.hint))
 
 

@@ -38,7 +38,7 @@ class FeatureUnits:
     @property
     def complete(self) -> bool:
         """Whether no entry is missing at any node."""
-        return bool(np.all(np.abs(self.n_observed - self.n_samples) < 0.5))
+        return bool(np.all(np.abs(self.n_observed - self.n_samples) <= 1e-9 * self.n_samples))
 
     @property
     def log_volume(self) -> float:
@@ -50,20 +50,29 @@ class FeatureUnits:
         return np.asarray((data - self.shift) / self.scale)
 
 
-def agree_on_units(data: FloatArray) -> Generator[FloatArray, FloatArray, FeatureUnits]:
-    """Means, deviations and (complete data) the correlation of all features: two sums."""
+def agree_on_units(
+    data: FloatArray, weight: FloatArray | None = None
+) -> Generator[FloatArray, FloatArray, FeatureUnits]:
+    """Means, deviations and (complete data) the correlation of all features: two sums.
+
+    A row of weight two counts as two rows.
+    """
     seen = np.isfinite(data)
-    n, d = data.shape
-    total = yield np.concatenate([[n], np.where(seen, data, 0.0).sum(0), seen.sum(0)])
-    n_samples = round(float(total[0]))
-    counts = np.round(total[1 + d :])
-    if (counts < 0.5).any():
-        unseen = ", ".join(str(j) for j in np.flatnonzero(counts < 0.5)[:5])
+    d = data.shape[1]
+    times = np.ones(len(data)) if weight is None else weight
+    total = yield np.concatenate([[times.sum()], times @ np.where(seen, data, 0.0), times @ seen])
+    n_samples, counts = float(total[0]), total[1 + d :]
+    if weight is None:  # whole numbers, whatever the consensus has left of rounding
+        n_samples, counts = float(round(n_samples)), np.round(counts)
+    few = counts < (0.5 if weight is None else 1e-12 * max(n_samples, 1e-300))
+    if few.any():
+        unseen = ", ".join(str(j) for j in np.flatnonzero(few)[:5])
         raise ValueError(f"nobody has observed feature {unseen}: drop it, it is missing everywhere")
     shift = total[1 : 1 + d] / counts
     centred = np.where(seen, data - shift, 0.0)
-    complete = bool((counts == n_samples).all())
-    local = pack_symmetric(centred.T @ centred) if complete else (centred**2).sum(0)
+    complete = bool((np.abs(counts - n_samples) <= 1e-9 * n_samples).all())
+    spread = times[:, None] * centred
+    local = pack_symmetric(centred.T @ spread) if complete else (centred * spread).sum(0)
     total = yield local
     if complete:
         second = unpack_symmetric(total) / max(n_samples - 1, 1)
@@ -76,7 +85,7 @@ def agree_on_units(data: FloatArray) -> Generator[FloatArray, FloatArray, Featur
         constant, np.where(shift == 0, 1.0, np.abs(shift)), np.sqrt(np.maximum(variance, 0))
     )
     covariance = second / np.outer(scale, scale)
-    return FeatureUnits(shift, scale, covariance, float(n_samples), counts)
+    return FeatureUnits(shift, scale, covariance, n_samples, counts)
 
 
 @dataclass(frozen=True)
@@ -120,7 +129,11 @@ def soft_memberships(
 
 
 def consensus_kmeans(
-    data: FloatArray, n_clusters: int, covariance: FloatArray, rng: np.random.Generator
+    data: FloatArray,
+    n_clusters: int,
+    covariance: FloatArray,
+    rng: np.random.Generator,
+    weight: FloatArray | None = None,
 ) -> Generator[FloatArray, FloatArray, Clusters]:
     """Centres of standardised rows, NaN allowed: Lloyd's algorithm on agreed sums.
 
@@ -136,6 +149,8 @@ def consensus_kmeans(
         parts = []
         for one, variance in zip(centres, variances, strict=True):
             member, square = soft_memberships(rows, one, float(variance))
+            if weight is not None:
+                member = weight[:, None] * member
             sums = [member.T @ rows.filled, member.T @ rows.weight]
             parts += [*(s.ravel() for s in sums), member.sum(0), (member * square).sum(0)]
         total = (yield np.concatenate(parts)).reshape(TRIES, -1)

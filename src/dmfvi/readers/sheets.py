@@ -7,6 +7,7 @@ import io
 import itertools
 import math
 import re
+import shlex
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -191,10 +192,10 @@ class Sheet:
         also = f" (text also in columns {', '.join(map(self.name, others[:8]))})" if others else ""
         return ValueError(
             f"{self.file}, line {row.line}, column {self.name(place)}: {cell!r} is not a number{also}; "
-            f"{self._advice(cell)}"
+            f"{self._advice(cell, sorted({place, *others}))}"
         )
 
-    def _advice(self, cell: str) -> str:
+    def _advice(self, cell: str, words: Sequence[int]) -> str:
         text = cell.strip()
         if DECIMAL_COMMA.fullmatch(text) and self.format.decimal == ".":
             return "for decimal commas say --decimal , (decimal=',')"
@@ -202,10 +203,20 @@ class Sheet:
             return "to read percentages as fractions say --percent (percent=True)"
         if text.lower() in PERHAPS_MISSING:
             return f"if it marks a missing cell say --missing {text} (missing=({text!r},))"
+        named = [
+            str(p + 1) if self.columns is None else shlex.quote(self.columns[p]) for p in words
+        ]
+        roles = ["--id" if self._identifies(p) else "--drop" for p in words]
+        said = " ".join(f"{role} {name}" for role, name in zip(roles, named, strict=True))
         return (
-            "leave columns that are not numeric out (--drop, or --id to carry them along) or encode them; "
-            "leave missing cells empty"
+            f"leave columns that are not numeric out ({said}; --id columns identify rows and are carried along), encode "
+            "them, or name them in --formula of a regression; leave missing cells empty"
         )
+
+    def _identifies(self, place: int) -> bool:
+        """Whether no two rows have the same cell."""
+        cells = [row.cells[place] for row in self.rows]
+        return len(cells) > 1 and len(set(cells)) == len(cells)
 
 
 def read_sheet(path: str | Path, how: TableFormat = TableFormat()) -> Sheet:  # noqa: B008

@@ -16,7 +16,7 @@ VISIBLE = 0.06
 #: at most so many ellipsoids are drawn, the most uncertain first
 MAX_ELLIPSOIDS = 400
 #: opacity of one ellipsoid; many are paler, so that they do not hide each other
-OPACITY, OPAQUE_BELOW = 0.25, 60
+OPACITY, OPAQUE_BELOW, PALEST = 0.25, 60, 0.12
 #: vertices of the sphere that is bent into an ellipsoid
 MERIDIANS, PARALLELS = 13, 7
 
@@ -81,7 +81,7 @@ def _draw(ax: Any, structure: FloatArray, covariance: FloatArray, radius: float)
     sphere = np.stack([np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v)], axis=-1)
     spread = np.trace(covariance, axis1=1, axis2=2)
     drawn = np.argsort(-spread)[:MAX_ELLIPSOIDS]
-    alpha = OPACITY * min(1.0, OPAQUE_BELOW / len(drawn))
+    alpha = max(PALEST, OPACITY * min(1.0, OPAQUE_BELOW / len(drawn)))
     ax.computed_zorder = False  # points stay in front of ellipsoids
     for point in drawn:
         values, axes = np.linalg.eigh(covariance[point])

@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,30 @@ def replacing(path: str | Path) -> Iterator[IO[Any]]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def superseding(path: str | Path) -> Iterator[None]:
+    """A run that will write ``path``: until it has, the file of an earlier run has another name.
+
+    Whatever ends the run, nobody takes the earlier result for its own.
+    """
+    target = Path(path)
+    old = target.with_name(f"{target.name}.old")
+    earlier = target.is_file()
+    if earlier:
+        os.replace(target, old)
+    try:
+        yield
+    finally:
+        if target.exists():
+            old.unlink(missing_ok=True)
+        elif earlier:
+            warnings.warn(
+                f"this run has written no {target}: what an earlier one had written is {old}",
+                UserWarning,
+                stacklevel=3,
+            )
 
 
 @contextmanager

@@ -151,6 +151,32 @@ def test_a_frame_with_x_only_is_used() -> None:
     assert np.isnan(model.cameras_[0, 1]).all()
 
 
+def turntable(angle: float, distance: float, noise: float, seed: int) -> np.ndarray:
+    """Tracks (2F, P) of a cloud on a turntable, seen from a distance in units of its size."""
+    rng = np.random.default_rng(seed)
+    cloud, rows = rng.normal(size=(40, 3)), []
+    tilt = np.array([[1, 0, 0], [0, np.cos(0.05), -np.sin(0.05)], [0, np.sin(0.05), np.cos(0.05)]])
+    for a in np.linspace(0.0, angle, 30):
+        turn = np.array([[np.cos(a), 0, np.sin(a)], [0, 1, 0], [-np.sin(a), 0, np.cos(a)]])
+        seen = cloud @ (tilt @ turn).T
+        rows += list((seen[:, :2] / (1.0 + seen[:, 2:] / distance)).T)
+    return 100.0 * np.array(rows) + noise * rng.normal(size=(60, 40))
+
+
+@pytest.mark.filterwarnings("ignore:the structure stays affine")
+def test_a_full_turn_is_not_said_to_turn_too_little() -> None:
+    for seed in range(4):
+        near = StructureFromMotion(random_state=0).fit(turntable(2 * np.pi, 2.3, 0.5, seed))
+        assert not near.metric_
+        assert "turn too little" not in near.metric_message_
+        assert "far from orthographic" in near.metric_message_
+        far = StructureFromMotion(random_state=0).fit(turntable(2 * np.pi, 1e6, 0.5, seed))
+        assert far.metric_
+    still = StructureFromMotion(random_state=0).fit(turntable(0.02, 1e6, 0.3, 0))
+    assert not still.metric_
+    assert "far from orthographic (" not in still.metric_message_
+
+
 def test_views_that_do_not_turn_stay_affine_and_say_so() -> None:
     one_view = np.tile(COMPLETE[:2], (6, 1)) + 1e-3 * np.random.default_rng(0).standard_normal(
         (12, 8)

@@ -18,6 +18,7 @@ from dmfvi.models.chains.emissions import Emission
 from dmfvi.models.chains.kernels import chain_posteriors, most_probable_states
 from dmfvi.models.chains.model import HiddenMarkov, Sequences
 from dmfvi.models.chains.sequences import Joined, join, nodes_of_sequences
+from dmfvi.shard_lists import joined
 from dmfvi.validation import check_numeric, check_positive, check_whole
 
 
@@ -73,7 +74,7 @@ class HiddenMarkovEstimator(NetworkEstimator):
 
     def score(self, X: Any, y: Any = None, lengths: Any = None) -> float:
         """Sum of the sequences' log probabilities."""
-        return float(self.score_samples(X, lengths).sum())
+        return float(joined(self.score_samples(X, lengths)).sum())
 
     def fit(
         self,

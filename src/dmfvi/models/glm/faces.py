@@ -12,6 +12,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from dmfvi.inference.model import Model
 from dmfvi.linalg import FloatArray
 from dmfvi.models.glm.estimator import WEAK, GlmEstimator
+from dmfvi.models.glm.prediction import GlmPredictions
 from dmfvi.models.glm.targets import Targets
 from dmfvi.models.regression.base import VAGUE_INTERCEPT
 from dmfvi.models.regression.linear import RegressionShard
@@ -126,6 +127,8 @@ class BayesianPoissonRegression(RegressorMixin, GlmEstimator):
 
     family = "poisson"
 
+    score = GlmPredictions.score  # before the mixin's, which takes neither lists nor offsets
+
 
 @dataclass(eq=False, repr=False)
 class BayesianLogisticRegression(ClassifierMixin, GlmEstimator):
@@ -166,6 +169,8 @@ class BayesianLogisticRegression(ClassifierMixin, GlmEstimator):
     """
 
     family = "bernoulli"
+
+    score = GlmPredictions.score  # before the mixin's, which takes neither lists nor offsets
 
     _: KW_ONLY
     classes: ArrayLike | None = None

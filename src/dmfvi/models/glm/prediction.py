@@ -19,6 +19,7 @@ from dmfvi.models.glm.likelihoods import Likelihood, contrasts
 from dmfvi.models.glm.quadrature import cubature
 from dmfvi.models.glm.targets import LABELLED, TargetUnits, average, expected_response, response
 from dmfvi.models.regression.base import Regression
+from dmfvi.shard_lists import answering_lists, joined
 from dmfvi.validation import check_choice, check_level, is_shard_list
 
 #: draws of a predictive interval
@@ -119,6 +120,7 @@ class GlmPredictions(Regression):
         return expected, np.sqrt(np.maximum(square - expected**2, 0.0))
 
     @available_if(_counted)  # type: ignore[untyped-decorator]
+    @answering_lists
     def predict_interval(
         self,
         X: Any,
@@ -177,6 +179,7 @@ class GlmPredictions(Regression):
         return drawn if family == "gamma" else rng.poisson(np.minimum(drawn, 1e18)).astype(float)
 
     @available_if(_labelled)  # type: ignore[untyped-decorator]
+    @answering_lists
     def predict_proba(self, X: Any, return_std: bool = False) -> Any:
         """Class probabilities averaged over the posterior (n, K).
 
@@ -200,6 +203,7 @@ class GlmPredictions(Regression):
         return (both, np.sqrt(variance)[:, None]) if return_std else both
 
     @available_if(_labelled)  # type: ignore[untyped-decorator]
+    @answering_lists
     def decision_function(self, X: Any) -> FloatArray:
         """Posterior mean of the linear predictor (n,), or (n, K) with more than two classes that have no order."""
         if self._family == "multinomial":
@@ -258,12 +262,12 @@ class GlmPredictions(Regression):
             y = np.concatenate([np.asarray(part) for part in y])
         if self.family in LABELLED:
             self._refuse_offset(offset, exposure)
-            return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+            return float(accuracy_score(y, joined(self.predict(X)), sample_weight=sample_weight))
         if self.family == "binomial" and trials is None:
             raise ValueError("the score of a binomial model needs trials, one number for each row")
         if trials is not None:
             y = y / self._row_values("trials", trials, X, rows)[0]
-        expected = self.predict(X, offset=offset, exposure=exposure)
+        expected = joined(self.predict(X, offset=offset, exposure=exposure))
         return float(r2_score(y, expected, sample_weight=sample_weight))
 
 

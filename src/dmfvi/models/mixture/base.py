@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import combinations
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from dmfvi.families.base import Family
 from dmfvi.inference.session import Session
 from dmfvi.inference.starts import FeatureUnits, agree_on_units
 from dmfvi.linalg import FloatArray, inverse, is_positive_definite, symmetrize
+from dmfvi.shard_lists import joined
 from dmfvi.validation import check_at_most, check_choice, check_positive
 
 #: smallest eigenvalue of the default prior scatter, in standardised units
@@ -43,13 +44,13 @@ class ClusterEstimator(DensityMixin, NetworkEstimator):
         """The most probable cluster of each row."""
         return np.asarray(self.predict_proba(X).argmax(1))
 
-    def fit_predict(self, X: Any, y: Any = None) -> FloatArray:
+    def fit_predict(self, X: Any, y: Any = None) -> Any:
         """Fit, then the most probable cluster of each row."""
-        return np.asarray(self.fit(X).predict(X))
+        return self.fit(X).predict(X)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log density of the rows."""
-        return float(self.score_samples(X).mean())
+        return float(joined(self.score_samples(X)).mean())
 
 
 @dataclass(eq=False, repr=False)
@@ -90,10 +91,15 @@ class GaussianComponents(NetworkEstimator):
             )
 
     def _agree_on_units(
-        self, session: Session, shards: list[FloatArray], n_components: int
+        self,
+        session: Session,
+        shards: list[FloatArray],
+        n_components: int,
+        weights: Sequence[FloatArray | None] | None = None,
     ) -> FeatureUnits:
         """Shift and scale of the features over all nodes."""
-        units: FeatureUnits = session.agree(agree_on_units, shards)[0]
+        pairs = list(zip(shards, weights or [None] * len(shards), strict=True))
+        units: FeatureUnits = session.agree(lambda pair: agree_on_units(*pair), pairs)[0]
         check_at_most("n_components", n_components, "n_samples", int(units.n_samples))
         self._units = units
         return units

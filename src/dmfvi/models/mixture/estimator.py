@@ -80,18 +80,28 @@ class BayesianGaussianMixture(ClusterEstimator, GaussianComponents):
     weight_concentration_prior: float | None = None
     n_init: int = 1
 
-    def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
-        """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node."""
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        observer: InferenceObserver | None = None,
+    ) -> Self:
+        """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node.
+
+        A row of ``sample_weight`` two counts as two rows, one of zero not at all.
+        """
         session = self._open()
-        shards = self._row_shards(X, session)
+        shards, weights = self._weighted_shards(X, self._row_shards(X, session), sample_weight)
         check_whole("n_components", self.n_components, 1)
         check_positive("weight_concentration_prior", self.weight_concentration_prior, optional=True)
         self._check_gaussians(shards[0].shape[1])
-        units = self._agree_on_units(session, shards, self.n_components)
+        units = self._agree_on_units(session, shards, self.n_components, weights)
         return self._fit(
             session,
             self._make_model(),
-            [MixtureShard.of(units.apply(x)) for x in shards],
+            [MixtureShard.of(units.apply(x), w) for x, w in zip(shards, weights, strict=True)],
             n_init=self.n_init,
             log_volume=units.log_volume,
             observer=observer,

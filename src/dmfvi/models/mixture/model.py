@@ -87,8 +87,14 @@ class Mixture(ConjugateModel):
     def start(self, shard: MixtureShard, rng: np.random.Generator) -> Coroutine:
         """Memberships of agreed k-means clusters, read as responsibilities."""
         data = dense_rows(shard, self.n_features)
-        clusters = yield from consensus_kmeans(data, self.n_components, self.start_covariance, rng)
-        total = yield self._of_members(data, clusters.memberships(data), clusters.centres).pack()
+        clusters = yield from consensus_kmeans(
+            data, self.n_components, self.start_covariance, rng, shard.weight
+        )
+        member = clusters.memberships(data)
+        filled, missing = fill_with_centres(data, member, clusters.centres)
+        if shard.weight is not None:
+            member = shard.weight[:, None] * member
+        total = yield self._of_members(filled, missing, member).pack()
         return self.from_statistics(total)
 
     @abstractmethod
@@ -96,8 +102,8 @@ class Mixture(ConjugateModel):
         """Prior of the components."""
 
     @abstractmethod
-    def _of_members(self, data: FloatArray, member: FloatArray, centres: FloatArray) -> Product:
-        """Statistics of rows with given memberships (n, K), at the start."""
+    def _of_members(self, filled: FloatArray, missing: FloatArray, member: FloatArray) -> Product:
+        """Statistics of filled rows with given (weighted) memberships (n, K), at the start."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +113,7 @@ class GaussianMixture(Mixture):
     def _components(self) -> NormalWishart:
         return full_components(self, self.n_components)
 
-    def _of_members(self, data: FloatArray, member: FloatArray, centres: FloatArray) -> Product:
-        filled, missing = fill_with_centres(data, member, centres)
+    def _of_members(self, filled: FloatArray, missing: FloatArray, member: FloatArray) -> Product:
         second = np.einsum("nk,ni,nj->kij", member, filled, filled, optimize=True)
         # a missing entry varies about as much as the whole feature
         second += np.einsum("nk,ni->ki", member, missing)[:, :, None] * np.eye(self.n_features)
@@ -133,7 +138,7 @@ class GaussianMixture(Mixture):
             if not group.observed.any():
                 continue  # a row without observed entries adds nothing
             score, complete = densities.marginal(group.observed)
-            sums, log_sum = group_sums(group.values, score)
+            sums, log_sum = group_sums(group.values, score, weight=group.weight)
             bound += log_sum
             count, first, second = _unpacked_sums(sums, int(group.observed.sum()))
             if not group.observed.all():
@@ -240,9 +245,9 @@ class DiagonalGaussianMixture(Mixture):
     def _components(self) -> NormalGamma:
         return diagonal_components(self, self.n_components)
 
-    def _of_members(self, data: FloatArray, member: FloatArray, centres: FloatArray) -> Product:
-        seen = np.isfinite(data)
-        filled = np.where(seen, data, 0.0)
+    def _of_members(self, filled: FloatArray, missing: FloatArray, member: FloatArray) -> Product:
+        seen = 1.0 - missing
+        filled = seen * filled
         sums = [member.T @ seen, member.T @ filled, member.T @ filled**2]
         return self._statistics(member.sum(0), *sums)
 
@@ -255,7 +260,8 @@ class DiagonalGaussianMixture(Mixture):
             o, n_seen = group.observed, int(group.observed.sum())
             if n_seen == 0:
                 continue
-            sums, log_sum = group_sums(group.values, self._scores(q, group), square_features)
+            scores = self._scores(q, group)
+            sums, log_sum = group_sums(group.values, scores, square_features, group.weight)
             bound += log_sum
             count += sums[:, 0]
             seen[:, o] += sums[:, :1]
@@ -292,7 +298,10 @@ class DiagonalGaussianMixture(Mixture):
 
 
 def group_sums(
-    values: FloatArray, score: FloatArray, features: object = quadratic_features
+    values: FloatArray,
+    score: FloatArray,
+    features: object = quadratic_features,
+    weight: FloatArray | None = None,
 ) -> tuple[FloatArray, float]:
     """sum_n r_nk features_n (K, P) and sum_n log sum_k exp(score), block by block."""
     assert callable(features)
@@ -300,7 +309,11 @@ def group_sums(
     for part in blocks(values.shape[1], score.shape[1]):
         phi = features(values[:, part])
         scores = score @ phi
-        log_sum += float(normalise(scores).sum())
+        logs = normalise(scores)
+        if weight is not None:
+            scores *= weight[part]
+            logs = weight[part] * logs
+        log_sum += float(logs.sum())
         total += scores @ phi.T
     return total, log_sum
 

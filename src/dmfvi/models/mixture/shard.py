@@ -27,6 +27,7 @@ class PatternGroup:
     observed: NDArray[np.bool_]  # (D,)
     rows: NDArray[np.intp]  # where they stand in the shard
     values: FloatArray  # (number observed, n): one column per row of data
+    weight: FloatArray | None = None  # (n,): how many rows each counts for, one where None
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,10 @@ class MixtureShard:
 
     groups: tuple[PatternGroup, ...]
     n_samples: int
+    weight: FloatArray | None = None  # (n_samples,)
 
     @classmethod
-    def of(cls, data: FloatArray) -> MixtureShard:
+    def of(cls, data: FloatArray, weight: FloatArray | None = None) -> MixtureShard:
         """From rows with NaN for missing entries."""
         seen = np.isfinite(data)
         if seen.all():
@@ -45,15 +47,17 @@ class MixtureShard:
                 np.ones(data.shape[1], dtype=bool),
                 np.arange(len(data)),
                 np.ascontiguousarray(data.T),
+                weight,
             )
-            return cls((whole,), len(data))
+            return cls((whole,), len(data), weight)
         patterns, which = np.unique(seen, axis=0, return_inverse=True)
         groups = []
         for i, pattern in enumerate(patterns):
             rows = np.flatnonzero(which.ravel() == i)
             values = np.ascontiguousarray(data[np.ix_(rows, pattern)].T)
-            groups.append(PatternGroup(pattern, rows, values))
-        return cls(tuple(groups), len(data))
+            own = None if weight is None else weight[rows]
+            groups.append(PatternGroup(pattern, rows, values, own))
+        return cls(tuple(groups), len(data), weight)
 
 
 def quadratic_features(values: FloatArray) -> FloatArray:

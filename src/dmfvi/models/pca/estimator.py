@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from functools import partial
 from numbers import Real
 from types import MappingProxyType
 from typing import Any, Literal, Self
@@ -105,16 +104,28 @@ class BayesianPCA(FactorEstimator):
     prior: PcaPrior | None = None
     init: Literal["spectral", "random"] = "spectral"
 
-    def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        observer: InferenceObserver | None = None,
+    ) -> Self:
         """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node.
+
+        A row of ``sample_weight`` two counts as two rows, one of zero not at all.
 
         ``observer(record, inference)`` is called after every round; ``inference.posteriors`` are the nodes'
         posteriors so far, and returning True ends the run.
         """
         session = self._open()
-        shards = self._factor_shards(X, session)
+        shards, weights = self._weighted_shards(X, self._factor_shards(X, session), sample_weight)
+        pairs = list(zip(shards, weights, strict=True))
         self._check_parameters(shards[0].shape[1], session)
-        units = session.agree(partial(agree_on_scale, with_mean=self.fit_mean), shards)[0]
+        units = session.agree(lambda pair: agree_on_scale(pair[0], self.fit_mean, pair[1]), pairs)[
+            0
+        ]
         self._units, self._log_volume = units, units.log_volume
         model = self._make_model(units.complete)
         if session.rule.name == MOMENTS:
@@ -124,7 +135,7 @@ class BayesianPCA(FactorEstimator):
         return self._fit(
             session,
             model,
-            self._prepared(shards, units),
+            [make_shard(units.apply(x), self.fit_mean, w) for x, w in pairs],
             log_volume=self._log_volume,
             replicated=self.shares == "replicated",
             observer=observer,

@@ -15,6 +15,7 @@ from dmfvi.estimator import NetworkEstimator, generator_of
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
 from dmfvi.models.pca.posterior import PcaPosterior
+from dmfvi.shard_lists import joined
 from dmfvi.validation import check_level, check_n_components, check_observed, check_whole
 
 
@@ -26,6 +27,7 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
     _: KW_ONLY
     fit_mean: bool = True
     _takes_missing = True
+    _one_noise = True
 
     def transform(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Posterior mean of z for each row, NaN allowed; with ``return_std`` also its standard deviations."""
@@ -131,7 +133,7 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean log-density of the rows."""
-        return float(self.score_samples(X).mean())
+        return float(joined(self.score_samples(X)).mean())
 
     def get_covariance(self) -> FloatArray:
         """The covariance of the data that the model implies: W W' + noise variance."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -59,7 +58,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> FloatArray:
         """X with its missing entries filled."""
         check_is_fitted(self)
-        return np.asarray(self.estimator_.impute(X))
+        return self.estimator_.impute(X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

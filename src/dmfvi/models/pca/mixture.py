@@ -66,6 +66,8 @@ class MixtureOfPCA(ClusterEstimator):
     {shared attributes}
     """
 
+    _one_noise = True
+
     n_clusters: int = 2
     n_components: int = 1
     _: KW_ONLY
@@ -73,12 +75,23 @@ class MixtureOfPCA(ClusterEstimator):
     prior: PcaPrior | None = None
     n_init: int = 1
 
-    def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
-        """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node."""
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        observer: InferenceObserver | None = None,
+    ) -> Self:
+        """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node.
+
+        A row of ``sample_weight`` two counts as two rows, one of zero not at all.
+        """
         session = self._open()
-        shards = self._row_shards(X, session)
+        shards, weights = self._weighted_shards(X, self._row_shards(X, session), sample_weight)
         self._check_settings(shards[0].shape[1])
-        units: FeatureUnits = session.agree(agree_on_units, shards)[0]
+        pairs = list(zip(shards, weights, strict=True))
+        units: FeatureUnits = session.agree(lambda pair: agree_on_units(*pair), pairs)[0]
         check_at_most("n_clusters", self.n_clusters, "n_samples", int(units.n_samples))
         variance = float(np.mean(units.scale**2 * np.diag(units.covariance)))
         scale = float(np.sqrt(variance)) if variance > 0 else 1.0
@@ -88,7 +101,7 @@ class MixtureOfPCA(ClusterEstimator):
         return self._fit(
             session,
             self._make_model(spread),
-            [MixtureRows.of(self._units.apply(x)) for x in shards],
+            [MixtureRows.of(self._units.apply(x), w) for x, w in pairs],
             n_init=self.n_init,
             log_volume=self._units.log_volume,
             observer=observer,

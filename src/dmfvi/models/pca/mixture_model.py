@@ -49,13 +49,14 @@ class MixtureRows:
     filled: FloatArray  # (n, D)
     mask: FloatArray | None  # (n, D), None when complete
     n_observed: FloatArray  # (n,)
+    weight: FloatArray | None = None  # (n,): how many rows each counts for, one where None
 
     @classmethod
-    def of(cls, data: FloatArray) -> MixtureRows:
+    def of(cls, data: FloatArray, weight: FloatArray | None = None) -> MixtureRows:
         """From rows with NaN for missing entries."""
         seen = np.isfinite(data)
         mask = None if seen.all() else seen.astype(np.float64)
-        return cls(np.where(seen, data, 0.0), mask, seen.sum(1).astype(np.float64))
+        return cls(np.where(seen, data, 0.0), mask, seen.sum(1).astype(np.float64), weight)
 
     @property
     def data(self) -> FloatArray:
@@ -128,6 +129,8 @@ class MixtureOfPcaModel(Model):
 
     def local_step(self, shard: MixtureRows, belief: MixturePcaBelief) -> FloatArray:
         moments, share, log_sums = self.responsibilities(shard, belief)
+        if shard.weight is not None:
+            share, log_sums = shard.weight[:, None] * share, shard.weight * log_sums
         parts = [
             self._statistics(shard, b, m, r).pack(self.component.layout)
             for b, m, r in zip(belief.components, moments, share.T, strict=True)
@@ -184,9 +187,13 @@ class MixtureOfPcaModel(Model):
     def start(self, shard: MixtureRows, rng: np.random.Generator) -> Coroutine:
         """Agreed k-means, then counts, means and covariances of its clusters: (K, 1 + D + D(D+1)/2) numbers."""
         data = shard.data
-        clusters = yield from consensus_kmeans(data, self.n_clusters, self.start_covariance, rng)
+        clusters = yield from consensus_kmeans(
+            data, self.n_clusters, self.start_covariance, rng, shard.weight
+        )
         member = clusters.memberships(data)
         filled = np.where(np.isfinite(data), data, member @ clusters.centres)
+        if shard.weight is not None:
+            member = shard.weight[:, None] * member
         rows, columns = upper_triangle(data.shape[1])
         sums = np.column_stack(
             [member.sum(0), member.T @ filled, member.T @ (filled[:, rows] * filled[:, columns])]

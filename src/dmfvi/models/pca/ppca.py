@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -75,12 +74,25 @@ class PPCA(FactorEstimator):
     _: KW_ONLY
     tol: float = 1e-5
 
-    def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
-        """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node."""
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        observer: InferenceObserver | None = None,
+    ) -> Self:
+        """Fit to X (n_samples, n_features), split evenly over the nodes, or to one array per node.
+
+        A row of ``sample_weight`` two counts as two rows, one of zero not at all.
+        """
         session = self._open()
-        shards = self._factor_shards(X, session)
-        units = session.agree(partial(agree_on_scale, with_mean=self.fit_mean), shards)[0]
-        prepared = [make_shard(units.apply(x), self.fit_mean) for x in shards]
+        shards, weights = self._weighted_shards(X, self._factor_shards(X, session), sample_weight)
+        pairs = list(zip(shards, weights, strict=True))
+        units = session.agree(lambda pair: agree_on_scale(pair[0], self.fit_mean, pair[1]), pairs)[
+            0
+        ]
+        prepared = [make_shard(units.apply(x), self.fit_mean, w) for x, w in pairs]
         self._units = units
         model = self._make_model()
         if not isinstance(session.rule, ParameterADMM):

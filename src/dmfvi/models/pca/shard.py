@@ -39,8 +39,8 @@ class LocalMoments(NamedTuple):
     rows: FloatArray  # (K, K) or (D, K, K): sum E[z~ z~'] over the observers
     linear: FloatArray  # (D, K)
     latent: FloatArray  # (K, K)
-    n_observed: int
-    n_samples: int
+    n_observed: float
+    n_samples: float
     residual: float  # E|x - W~ z~|^2 over observed entries
     latent_kl: float  # KL(q(Z) || p(Z))
 
@@ -67,20 +67,25 @@ class CompleteShard:
 
     rows: FloatArray  # (r, D)
     ones: FloatArray  # (r,): what is left of the column of ones
-    n_samples: int
+    n_samples: float
 
     @classmethod
-    def of(cls, data: FloatArray, with_mean: bool) -> CompleteShard:
-        """Compress where it pays."""
+    def of(
+        cls, data: FloatArray, with_mean: bool, weight: FloatArray | None = None
+    ) -> CompleteShard:
+        """Compress where it pays. Second moments of rows times the root of their weights are the weighted ones."""
         n, d = data.shape
-        ones = np.ones(n)
+        ones, total = np.ones(n), float(n)
+        if weight is not None:
+            ones, total = np.sqrt(weight), float(weight.sum())
+            data = ones[:, None] * data
         if n <= COMPRESS_RATIO * (d + 1) or d > COMPRESS_MAX_FEATURES:
-            return cls(data, ones, n)
+            return cls(data, ones, total)
         wide = np.column_stack([data, ones]) if with_mean else data
         factor = np.asarray(np.linalg.qr(wide, mode="r"), dtype=np.float64)
         if with_mean:
-            return cls(np.ascontiguousarray(factor[:, :d]), factor[:, d].copy(), n)
-        return cls(factor, np.zeros(len(factor)), n)
+            return cls(np.ascontiguousarray(factor[:, :d]), factor[:, d].copy(), total)
+        return cls(factor, np.zeros(len(factor)), total)
 
     def spread(self, basis: FloatArray) -> FloatArray:
         """Sums for a spectral start; the triangular factor has the second moments of the rows."""
@@ -122,17 +127,31 @@ class MaskedShard:
 
     filled: FloatArray  # (n, D), zero where missing
     mask: FloatArray  # (n, D), one where observed
-    n_observed: int
+    n_observed: float
+    weight: FloatArray | None = None  # (n,): how many rows each counts for, one where None
 
     @classmethod
-    def of(cls, data: FloatArray) -> MaskedShard:
+    def of(cls, data: FloatArray, weight: FloatArray | None = None) -> MaskedShard:
         """From data with NaN for missing entries."""
         mask = np.isfinite(data)
-        return cls(np.where(mask, data, 0.0), mask.astype(np.float64), int(mask.sum()))
+        n_observed = float(mask.sum() if weight is None else weight @ mask.sum(1))
+        return cls(np.where(mask, data, 0.0), mask.astype(np.float64), n_observed, weight)
+
+    @property
+    def n_samples(self) -> float:
+        """Rows, counted by their weights."""
+        return float(len(self.filled) if self.weight is None else self.weight.sum())
+
+    def _times(self, rows: FloatArray) -> FloatArray:
+        """Rows (or numbers of rows) times their weights."""
+        if self.weight is None:
+            return rows
+        return np.asarray((self.weight if rows.ndim == 1 else self.weight[:, None]) * rows)
 
     def spread(self, basis: FloatArray) -> FloatArray:
         """Sums for a spectral start."""
-        return spread_of(self.filled, float(self.n_observed), float(len(self.filled)), basis)
+        rows = self.filled if self.weight is None else np.sqrt(self.weight)[:, None] * self.filled
+        return spread_of(rows, self.n_observed, self.n_samples, basis)
 
     def posterior(self, w: Weights) -> LatentPosteriors:
         """q(z_n) for every sample, covariances packed."""
@@ -151,28 +170,32 @@ class MaskedShard:
         q = self.posterior(w)
         extended = np.column_stack([q.mean, np.ones(n)]) if width > m else q.mean
         first, second = upper_triangle(width)
-        outer = extended[:, first] * extended[:, second]
+        outer = self._times(extended[:, first] * extended[:, second])
+        covariances = self._times(q.covariance)
         spread_rows = np.zeros((len(w.mean), width, width))
-        spread_rows[:, :m, :m] = unpack_symmetric(self.mask.T @ q.covariance)
+        spread_rows[:, :m, :m] = unpack_symmetric(self.mask.T @ covariances)
         rows = spread_rows + unpack_symmetric(self.mask.T @ outer)
         gap = self.filled - self.mask * (extended @ w.mean.T)
         residual = (
-            np.vdot(gap, gap)
+            np.vdot(self._times(gap), gap)
             + np.vdot(w.mean[:, :, None] * w.mean[:, None, :], spread_rows)
             + np.sum(w.covariance * rows)
         )
         latent = unpack_symmetric(outer.sum(0))
-        latent[:m, :m] += unpack_symmetric(q.covariance.sum(0))
-        kl = 0.5 * (np.trace(latent[:m, :m]) - n * m + q.log_precision.sum())
-        linear = self.filled.T @ extended
-        return LocalMoments(rows, linear, latent, self.n_observed, n, float(residual), float(kl))
+        latent[:m, :m] += unpack_symmetric(covariances.sum(0))
+        count = self.n_samples
+        kl = 0.5 * (np.trace(latent[:m, :m]) - count * m + self._times(q.log_precision).sum())
+        linear = self.filled.T @ self._times(extended)
+        return LocalMoments(
+            rows, linear, latent, self.n_observed, count, float(residual), float(kl)
+        )
 
 
 Shard = CompleteShard | MaskedShard
 
 
-def make_shard(data: FloatArray, with_mean: bool) -> Shard:
+def make_shard(data: FloatArray, with_mean: bool, weight: FloatArray | None = None) -> Shard:
     """The right kind of shard for standardised data with NaN for missing entries."""
     if np.isnan(data).any():
-        return MaskedShard.of(data)
-    return CompleteShard.of(data, with_mean)
+        return MaskedShard.of(data, weight)
+    return CompleteShard.of(data, with_mean, weight)

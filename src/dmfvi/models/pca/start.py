@@ -47,21 +47,29 @@ class Units:
         return (data - self.shift) / self.scale
 
 
-def agree_on_scale(data: FloatArray, with_mean: bool) -> Coroutine:
-    """The mean of each feature (zero without a mean) and one scale for all: two sums. Returns ``Units``."""
+def agree_on_scale(
+    data: FloatArray, with_mean: bool, weight: FloatArray | None = None
+) -> Coroutine:
+    """The mean of each feature (zero without a mean) and one scale for all: two sums. Returns ``Units``.
+
+    A row of weight two counts as two rows.
+    """
     seen = np.isfinite(data)
     d = data.shape[1]
-    total = yield np.concatenate([[len(data)], np.where(seen, data, 0.0).sum(0), seen.sum(0)])
-    counts = np.round(total[1 + d :])
-    unseen = np.flatnonzero(counts < 0.5)
+    times = np.ones(len(data)) if weight is None else weight
+    total = yield np.concatenate([[times.sum()], times @ np.where(seen, data, 0.0), times @ seen])
+    n_samples, counts = float(total[0]), total[1 + d :]
+    if weight is None:  # whole numbers, whatever the consensus has left of rounding
+        n_samples, counts = float(round(n_samples)), np.round(counts)
+    unseen = np.flatnonzero(counts < (0.5 if weight is None else 1e-12 * max(n_samples, 1e-300)))
     if len(unseen):  # where each process has one node, only the sum knows
         raise ValueError(f"nobody has observed feature {unseen[0]}: drop it at every node")
     shift = total[1 : 1 + d] / counts if with_mean else np.zeros(d)
     n_observed = float(counts.sum())
-    squares = (yield np.array([np.sum(np.where(seen, data - shift, 0.0) ** 2)]))[0]
+    squares = (yield np.array([times @ np.sum(np.where(seen, data - shift, 0.0) ** 2, axis=1)]))[0]
     scale = float(np.sqrt(squares / n_observed)) if squares > 0 else 1.0  # constant data: any unit
     agreed = yield Broadcast(np.append(shift, scale))
-    complete = bool((counts == round(float(total[0]))).all())
+    complete = bool((np.abs(counts - n_samples) <= 1e-9 * n_samples).all())
     return Units(agreed[:-1], float(agreed[-1]), complete, n_observed)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from dmfvi.inference.session import Session
 from dmfvi.inference.starts import FeatureUnits
-from dmfvi.linalg import FloatArray
+from dmfvi.linalg import FloatArray, plain
 from dmfvi.models.regression.table import CoefficientTable
 from dmfvi.models.regression.tabular import TabularRegression, named_column
 from dmfvi.validation import is_shard_list
@@ -29,6 +29,9 @@ BLOCK = 8192
 @dataclass(eq=False, repr=False)
 class Regression(TabularRegression):
     """Rows and targets in, coefficients in the data's units out."""
+
+    #: the default prior precision of a coefficient, for people
+    _usual_precision: ClassVar[str] = "1"
 
     _: KW_ONLY
     prior_precision: float | ArrayLike | None = None
@@ -160,7 +163,26 @@ class Regression(TabularRegression):
     def _facts(self) -> list[tuple[str, str]]:
         sites = getattr(self, "consensus_", {}).get("nodes", 1)
         count = ("n", f"{round(self._units.n_samples)}")
-        return [count, *self._table_facts(), ("sites", f"{sites}")]
+        classes: Any = getattr(self, "classes_", None)
+        two = classes is not None and len(classes) == 2
+        about = [("coefficients of", f"{plain(classes[1])}")] if two else []
+        return [
+            count,
+            *about,
+            *self._table_facts(),
+            ("sites", f"{sites}"),
+            ("prior", self._prior_words()),
+        ]
+
+    def _prior_words(self) -> str:
+        """The prior of the coefficients, for people."""
+        given: Any = self.prior_precision
+        if given is None:
+            return f"precision {self._usual_precision} of standardised columns (the default)"
+        if isinstance(given, str):
+            return f"precision {given} from the data"
+        shown = f"{float(given):g}" if np.ndim(given) == 0 else "given for each coefficient"
+        return f"precision {shown}"
 
     @property
     def term_names_(self) -> list[str]:

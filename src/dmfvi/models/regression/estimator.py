@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.stats import t as student
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 
 from dmfvi.estimator import generator_of
 from dmfvi.families import NormalGamma
@@ -19,7 +20,8 @@ from dmfvi.models.regression.base import VAGUE_INTERCEPT, Regression
 from dmfvi.models.regression.linear import LinearRegression, RegressionShard
 from dmfvi.models.regression.posterior import LinearPosterior
 from dmfvi.models.regression.table import CoefficientTable, rows_of
-from dmfvi.validation import check_instance, check_level
+from dmfvi.shard_lists import joined
+from dmfvi.validation import check_instance, check_level, is_shard_list
 
 #: default prior precision of coefficients in standardised units, and of the noise
 VAGUE = 1e-3
@@ -68,6 +70,8 @@ class BayesianLinearRegression(RegressorMixin, Regression):
     def _from_columns(target: FloatArray) -> dict[str, Any]:  # type: ignore[override]
         return {"y": target}
 
+    _usual_precision = f"{VAGUE:g} (times that of the noise)"
+
     _: KW_ONLY
     noise_prior: GammaPrior | None = None
 
@@ -109,6 +113,12 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         mean, scale, dof = self._predictive(X)
         width = student.ppf(0.5 + 0.5 * level, dof) * scale
         return mean - width, mean + width
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R^2 of the predictive means, over all rows where X and y are lists of shards."""
+        listed = is_shard_list(X)
+        target = np.concatenate([np.asarray(part) for part in y]) if listed else y
+        return float(r2_score(target, joined(self.predict(X)), sample_weight=sample_weight))
 
     def sample(self, X: Any, random_state: Any = None) -> FloatArray:
         """New targets for rows X from the posterior predictive distribution."""

@@ -25,6 +25,8 @@ N_UNKNOWNS = 6
 LOOSEST = 0.5
 #: a point this part of the largest depth away from the middle decides the sign of depth
 CLEAR_DEPTH = 0.2
+#: views that hardly turn leave an eigenvalue of about zero; one as negative as this comes of other cameras
+NEARLY_FLAT = 0.01
 
 
 class Upgrade(NamedTuple):
@@ -78,10 +80,14 @@ def upgrade(equations: FloatArray, model: CameraModel) -> Upgrade:
     q = _symmetric(six)
     spectrum, axes = np.linalg.eigh(q)
     if spectrum[0] <= FLATTEST * spectrum[-1]:
+        why = (
+            "the views turn too little for the noise"
+            if spectrum[0] > -NEARLY_FLAT * spectrum[-1]
+            else "the cameras are far from orthographic (close to the object), or it is not rigid"
+        )
         return _impossible(
             f"no orthographic cameras explain the motion (the metric's eigenvalues are "
-            f"{', '.join(f'{v:.2g}' for v in spectrum)}, all must be positive): the views turn too little "
-            "for the noise, or the cameras are far from orthographic"
+            f"{', '.join(f'{v:.2g}' for v in spectrum)}, all must be positive): {why}"
         )
     found = Upgrade(axes * np.sqrt(spectrum), "", covariance)
     stretches = [_stretch(found, axis) for axis in np.eye(3)]

@@ -16,6 +16,7 @@ from dmfvi.models.mixed.labels import labels_of, numbered, without_missing
 from dmfvi.models.regression.base import Regression
 from dmfvi.models.regression.columns import is_frame, summed
 from dmfvi.models.survival.times import concordance, pairs_of
+from dmfvi.shard_lists import joined
 from dmfvi.validation import check_level, is_shard_list, unmasked
 
 #: one node's rows with their times and events
@@ -155,7 +156,7 @@ class SurvivalRegression(Regression):
 
     def score(self, X: Any, y: Any = None, event: Any = None, *, time: Any = None) -> float:
         """Harrell's concordance of predicted risks with the order of events."""
-        risk = self.predict(X)
+        risk = joined(self.predict(X))
         pairs, _ = pairs_of(X, y if time is None else time, event)
         return concordance(risk, np.concatenate(pairs) if is_shard_list(X) else pairs)
 

@@ -19,6 +19,7 @@ from dmfvi.linalg import FloatArray
 from dmfvi.models.topics import model as lda
 from dmfvi.models.topics.kernels import DocumentPosteriors
 from dmfvi.models.topics.model import Documents, select_documents
+from dmfvi.shard_lists import is_list_of_shards, joined
 from dmfvi.validation import (
     check_choice,
     check_one_shard_per_node,
@@ -133,12 +134,13 @@ class LatentDirichletAllocation(
 
     def score(self, X: Any, y: Any = None) -> float:
         """Bound on the log probability of the words of all documents."""
-        return float(self.score_samples(X).sum())
+        return float(joined(self.score_samples(X)).sum())
 
     def perplexity(self, X: Any) -> float:
         """exp(-score / number of words)."""
         check_is_fitted(self)
-        words = float(sparse.csr_array(self._counts(X)).sum())
+        parts = X if is_list_of_shards(X, self._data_form) else [X]
+        words = sum(float(sparse.csr_array(self._counts(part)).sum()) for part in parts)
         return float(np.exp(-self.score(X) / words))
 
     def sample(self, n_samples: int = 1, length: int = 100, random_state: Any = None) -> Any:

@@ -1,0 +1,159 @@
+"""A newcomer's own table: ids and a ward in words, columns of very different units, cells that are missing."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli_run import dmfvi_command
+
+GAPS = {(3, "age"), (8, "creatinine"), (15, "platelets"), (21, "ward"), (40, "income")}
+NUMBERS = ("age", "creatinine", "platelets", "income")
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three groups of patients, in the user's own folder."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for n in range(90):
+        group = n % 3
+        row = {
+            "patient": f"P-{n:03d}",
+            "ward": ("north", "south", "day clinic")[rng.integers(3)],
+            "age": f"{50 + 10 * group + 5 * rng.normal():.0f}",
+            "creatinine": f"{0.8 + 0.3 * group + 0.1 * rng.normal():.2f}",
+            "platelets": f"{250_000 - 40_000 * group + 20_000 * rng.normal():.0f}",
+            "income": f"{30_000 + 5_000 * rng.normal():.0f}",
+        }
+        rows.append({k: "NA" if (n, k) in GAPS else v for k, v in row.items()})
+    monkeypatch.chdir(tmp_path)
+    with (tmp_path / "patients.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    return tmp_path / "patients.csv"
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_three_commands_give_a_filled_table(table: Path) -> None:
+    """As the shell runs them, each in a process of its own."""
+    for line in (
+        "fit patients.csv --id patient --drop ward --model bayesian-gaussian-mixture --components 3",
+        "show dmfvi-model",
+        "impute patients.csv --model dmfvi-model --std",
+    ):
+        ended = subprocess.run(
+            [sys.executable, "-m", "dmfvi", *shlex.split(line)],
+            capture_output=True,
+            text=True,
+            timeout=120,  # for all of the three in the worst case: they take ten seconds
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert "Traceback" not in ended.stderr
+        if line.startswith("show"):
+            assert all(name in ended.stdout for name in NUMBERS)
+        if line.startswith("impute"):
+            assert f"{len(GAPS) - 1} of 360 entries filled" in ended.stdout
+            assert "['patient', 'ward'] are no features of the model, they are copied" in " ".join(
+                ended.stderr.split()
+            )
+    before, after = read(table), read(table.with_name("patients.imputed.csv"))
+    spread = read(table.with_name("patients.imputed.std.csv"))
+    scales = {
+        name: np.std([float(row[name]) for row in before if row[name] != "NA"]) for name in NUMBERS
+    }
+    for n, (old, new, std) in enumerate(zip(before, after, spread, strict=True)):
+        for name, cell in old.items():
+            if name in NUMBERS and cell == "NA":
+                assert (n, name) in GAPS
+                assert 0 < float(std[name]) < 1.5 * scales[name]  # in the column's own units
+                assert abs(float(new[name])) > 0
+            else:
+                assert new[name] == cell
+
+
+def test_a_page_about_the_model(table: Path) -> None:
+    assert dmfvi_command("fit", table, "--id", "patient", "--drop", "ward").code == 0
+    assert dmfvi_command("report", "dmfvi-model").code == 0
+    page = Path("dmfvi-model/report.html").read_text()
+    assert all(name in page for name in NUMBERS)
+
+
+def test_the_refusal_of_words_names_options_that_work(table: Path) -> None:
+    refused = dmfvi_command("fit", table)
+    assert refused.code == 1
+    advice = re.search(r"leave columns that are not numeric out \((.*?);", refused.err)
+    assert advice is not None
+    assert advice[1] == "--id patient --drop ward"
+    assert dmfvi_command("fit", table, *shlex.split(advice[1])).code == 0
+
+
+def test_units_that_one_noise_cannot_serve_are_said(table: Path) -> None:
+    asked = ["--id", "patient", "--drop", "ward", "--out", "m"]
+    said = dmfvi_command("fit", table, *asked)
+    assert "column 'platelets' has a standard deviation of" in said.err
+    assert "column 'creatinine' of" in said.err
+    mixture = dmfvi_command("fit", table, *asked, "--model", "bayesian-gaussian-mixture")
+    alike = dmfvi_command("fit", table, *asked, "--columns", "platelets,income")
+    for quiet in (mixture, alike):
+        assert quiet.code == 0
+        assert "standard deviation" not in quiet.err
+
+
+def test_a_failed_run_leaves_no_model_of_an_earlier_one(table: Path) -> None:
+    asked = ["--id", "patient", "--drop", "ward", "--out", "m"]
+    assert dmfvi_command("fit", table, *asked).code == 0
+    before = Path("m/model.npz").read_bytes()
+    failed = dmfvi_command("fit", table, *asked, "--components", 99)
+    assert failed.code == 1
+    assert "what an earlier one had written is m/model.npz.old" in failed.err
+    assert not Path("m/model.npz").exists()
+    assert Path("m/model.npz.old").read_bytes() == before
+    shown = dmfvi_command("show", "m")
+    assert shown.code == 1
+    assert dmfvi_command("fit", table, *asked).code == 0
+    assert not Path("m/model.npz.old").exists()  # replaced by what has succeeded
+
+
+def test_the_summary_names_class_and_prior(table: Path) -> None:
+    words = ["--formula", "ward2 ~ age", "--model", "logistic", "--out", "r"]
+    lines = table.read_text().splitlines()
+    made = [lines[0] + ",ward2"]
+    made += [f"{line},{'old' if n % 3 else 'young'}" for n, line in enumerate(lines[1:])]
+    table.write_text("\n".join(made))
+    assert dmfvi_command("fit", table, *words).code == 0
+    said = dmfvi_command("show", "r").out
+    assert "coefficients of young" in said
+    assert "prior precision 1 of standardised columns (the default)" in said
+
+
+def test_classes_may_be_words() -> None:
+    said = dmfvi_command("models", "bayesian-logistic-regression").out
+    assert "labels (words" in said
+
+
+def test_rows_with_gaps_are_predicted_empty_and_counted(table: Path) -> None:
+    """A regression leaves them out of the fit; the same file can be predicted from."""
+    fit = ["--formula", "creatinine ~ age + C(ward)", "--model", "linear", "--out", "r"]
+    assert dmfvi_command("fit", table, *fit).code == 0
+    said = dmfvi_command("predict", table, "--model", "r", "--id", "patient")
+    assert said.code == 0, said.err
+    assert "2 rows lack values, their predictions are left empty" in said.err
+    made = read(table.with_name("patients.predicted.csv"))
+    assert [row["patient"] for row in made] == [row["patient"] for row in read(table)]
+    empty = {n for n, row in enumerate(made) if row["prediction"] == ""}
+    assert empty == {3, 21}
+    assert all(np.isfinite(float(row["std"])) for n, row in enumerate(made) if n not in empty)
