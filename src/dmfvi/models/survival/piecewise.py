@@ -102,7 +102,7 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
             count = int(self.n_intervals)
             weighted = [(pairs, w) for (_, pairs), w in zip(parts, weights, strict=True)]
             self.breakpoints_ = session.agree(
-                lambda part: agree_on_quantiles(*part, count), weighted
+                lambda part: agree_on_quantiles(part[0], part[1], count), weighted
             )[0]
         else:
             self.breakpoints_ = checked_breakpoints(self.breakpoints)
