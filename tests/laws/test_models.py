@@ -142,7 +142,22 @@ def test_equals_its_reference(name: str) -> None:
     CASES[name].reference(CASES[name].draw(0, 1))
 
 
-@pytest.mark.parametrize("name", WITH_INTERVALS)
+#: one of a kind in every run, its relatives in the slow tier
+OFTEN = ("GeneralizedLinear", "GeneralizedLinear/softmax")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=[pytest.mark.slow]
+            if name.startswith("GeneralizedLinear") and name not in OFTEN
+            else [],
+        )
+        for name in WITH_INTERVALS
+    ],
+)
 def test_recovers_the_truth_and_covers_it(name: str) -> None:
     """Posterior means are near the truth; 90 % intervals hold it about 90 % of the time."""
     case = CASES[name]
