@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dmfvi import PPCA, BayesianGaussianMixture, BayesianPCA, Network
+from dmfvi import (
+    PPCA,
+    BayesianGaussianMixture,
+    BayesianLinearRegression,
+    BayesianLogisticRegression,
+    BayesianPCA,
+    Network,
+)
 from estimator_cases import CASES
 
 xarray = pytest.importorskip("xarray")
@@ -14,13 +21,6 @@ RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(80, 2)) @ RNG.normal(size=(2, 4)) + 0.2 * RNG.normal(size=(80, 4))
 #: posteriors that are no exponential families, or points
 WITHOUT = {
-    "bayesian-linear-regression",
-    "bayesian-logistic-regression",
-    "bayesian-poisson-regression",
-    "cox-regression",
-    "generalized-linear-model",
-    "mixed-model",
-    "piecewise-exponential-regression",
     "mixture-of-pca",
     "rating-factorization",
     "ppca",
@@ -73,3 +73,19 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         BayesianPCA(2, random_state=0).fit(ROWS).to_xarray(0)
     with pytest.raises(ValueError, match="a point estimate is no distribution"):
         PPCA(2, random_state=0).fit(ROWS).to_arviz(3)
+
+
+def test_draws_of_a_regression_are_those_of_its_table() -> None:
+    y = ROWS[:, 0] + 0.5 * RNG.normal(size=len(ROWS))
+    linear = BayesianLinearRegression().fit(ROWS[:, 1:], y)
+    draws = linear.to_xarray(8000, random_state=0)
+    assert set(draws) == {"coef", "intercept", "noise_precision"}
+    np.testing.assert_allclose(draws["coef"].mean(("chain", "draw")), linear.coef_, atol=0.02)
+    assert float(draws["intercept"].mean()) == pytest.approx(float(linear.intercept_), abs=0.02)
+    logistic = BayesianLogisticRegression().fit(ROWS[:, 1:], y > np.median(y))
+    spread = logistic.to_xarray(8000, random_state=0)["coef"].std(("chain", "draw")).values
+    expected = [row.sd for row in logistic.coefficient_table().rows[:-1]]
+    np.testing.assert_allclose(spread, expected, rtol=0.05)
+    three = BayesianLogisticRegression().fit(ROWS[:, 1:], np.arange(len(ROWS)) % 3)
+    with pytest.raises(ValueError, match="use predict_proba"):
+        three.to_xarray(5)

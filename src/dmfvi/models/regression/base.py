@@ -140,6 +140,27 @@ class Regression(TabularRegression):
         """The table of coefficients in the data's units, with central intervals."""
         raise NotImplementedError
 
+    def _draws(self, rng: np.random.Generator, n_draws: int) -> dict[str, FloatArray]:
+        """Draws of the coefficients, of the intercept, and of the noise precision where it is part of the posterior."""
+        coefficients = np.asarray(self.coef_)
+        if coefficients.ndim > 1 and len(coefficients) > 1:
+            raise ValueError(
+                f"{type(self).__name__} has one softmax over several classes, no coefficients that can be drawn from by "
+                "themselves: use predict_proba"
+            )
+        drawn = self.posterior_.sample(rng, n_draws)
+        values, precision = drawn if isinstance(drawn, tuple) else (drawn, None)
+        values, d = np.asarray(values), coefficients.shape[-1]
+        found = {"coef": values[..., :d]}
+        mean = np.asarray(self.posterior_.parameters()["mean"]).ravel()
+        # other families have cut points or hazards there
+        known = np.ravel(getattr(self, "intercept_", ()))
+        if len(mean) > d and len(known) == 1 and mean[d] == known[0]:
+            found["intercept"] = values[..., d]
+        if precision is not None:
+            found["noise_precision"] = np.asarray(precision)
+        return found
+
     def summary(self, level: float = 0.9) -> str:
         """The table of coefficients as text, and how the fit went."""
         check_is_fitted(self)
