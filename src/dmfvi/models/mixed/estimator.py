@@ -28,6 +28,7 @@ from dmfvi.models.regression.base import VAGUE_INTERCEPT, Regression, agree_on_w
 from dmfvi.models.regression.columns import is_frame, summed
 from dmfvi.models.regression.posterior import CoefficientPosterior
 from dmfvi.models.regression.table import CoefficientTable, Row, rows_of
+from dmfvi.shard_lists import joined
 from dmfvi.validation import check_choice, check_level, check_positive, is_shard_list, unmasked
 
 #: default prior precision of coefficients in agreed units, and prior mean of log deviations of effects
@@ -407,7 +408,7 @@ class MixedModel(Regression):
 
     def score(self, X: Any, y: Any = None, *, offset: Any = None, exposure: Any = None) -> float:
         """R^2 of expected targets in groups that are not known."""
-        expected = self.predict(X, offset=offset, exposure=exposure)
+        expected = joined(self.predict(X, offset=offset, exposure=exposure))
         if is_shard_list(X):
             y = np.concatenate([np.asarray(part) for part in y])
         return float(r2_score(column_or_1d(y), expected))
