@@ -564,7 +564,7 @@ def chain_states(rng: np.random.Generator, length: int, begin: int) -> np.ndarra
 
 def draw_chain(seed: int, n_nodes: int, kind: str, missing: float = 0.05, length: int = 16) -> Draw:
     rng = np.random.default_rng(seed)
-    n = 24
+    n = 24 if n_nodes < 10 else 4 * n_nodes  # every node has one
     # sorted by first state: nodes see sequences that begin differently
     states = [chain_states(rng, length + 3 * (i % 4), (3 * i) // n) for i in range(n)]
     ones, nines = np.full(3, 1.0), np.full((3, 3), 1.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import pytest
 
@@ -19,19 +18,8 @@ from dmfvi import (
     Network,
     consensus,
 )
+from graphs import GRAPHS
 
-GRAPHS = {
-    "lollipop 12, 12": nx.lollipop_graph(12, 12),
-    "barbell 6, 8": nx.barbell_graph(6, 8),
-    "binary tree of 15": nx.balanced_tree(2, 3),
-    "3-regular of 20": nx.random_regular_graph(3, 20, seed=1),
-    "Barabasi-Albert of 50": nx.barabasi_albert_graph(50, 2, seed=1),
-    "grid 6 x 6": nx.convert_node_labels_to_integers(nx.grid_2d_graph(6, 6)),
-    "random geometric of 40": nx.random_geometric_graph(40, 0.3, seed=3),
-    "broom 8, 12": nx.convert_node_labels_to_integers(
-        nx.compose(nx.path_graph(8), nx.star_graph([7, *range(8, 20)]))
-    ),
-}
 RNG = np.random.default_rng(0)
 ROWS = np.sort(RNG.normal(size=(300, 4)), axis=0) @ np.diag([3.0, 2.0, 1.0, 0.5])
 ROWS += RNG.normal(size=(300, 4))

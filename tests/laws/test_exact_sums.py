@@ -1,0 +1,52 @@
+"""The exactness law of the default rule, over all models and the graphs that real networks have."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from dmfvi import Network
+from dmfvi.inference.session import Inference, Session
+from dmfvi.storage.structured import digest_of
+from graphs import GRAPHS
+from helpers import distance
+from model_cases import CASES, Case
+
+#: models whose beliefs follow from the sum of statistics alone: the others refuse the rule
+EXACT = [name for name in CASES if CASES[name].draw(0, 2).model.beliefs_alike]
+#: in every run; the others in the slow tier
+OFTEN = ("lollipop 12, 12",)
+
+
+def fitted(case: Case, model: Any, shards: list[Any], network: Network | None) -> Inference:
+    settings: dict[str, Any] = {"random_state": 0, "max_iter": 20_000}
+    if case.n_iter is not None:
+        settings |= {"tol": None, "max_iter": case.n_iter}
+    fresh = [model.refreshed(shard) for shard in shards]
+    return Session.open(network, "exact-sum", {}).fit(model, fresh, **settings)
+
+
+@cache
+def pooled(name: str, n_nodes: int) -> Inference:
+    draw = CASES[name].draw(0, n_nodes)
+    return fitted(CASES[name], draw.model, [draw.pooled], None)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [pytest.param(g, marks=[] if g in OFTEN else [pytest.mark.slow]) for g in GRAPHS],
+)
+@pytest.mark.parametrize("name", EXACT)
+def test_every_node_has_the_bits_of_the_pooled_posterior(name: str, graph: str) -> None:
+    network = Network.from_networkx(GRAPHS[graph], graph)
+    draw = CASES[name].draw(0, network.n_nodes)
+    fit = fitted(CASES[name], draw.model, draw.shards, network)
+    reference = pooled(name, network.n_nodes)
+    assert fit.converged
+    assert len({digest_of(belief) for belief in fit.beliefs}) == 1
+    single_precision = name == "RatingModel"  # its kernels: sums of rows in another order differ
+    near, bound = (1e-6, 1e-7) if single_precision else (1e-9, 1e-10)
+    assert distance(fit.posterior, reference.posterior) < near
+    assert fit.lower_bound == pytest.approx(reference.lower_bound, rel=bound)
