@@ -171,7 +171,7 @@ def agree_on_quantiles(
     counted = (pairs[:, 1] > 0) & (weight > 0)
     cells, own_weight = cells_of(pairs[counted, 0]), weight[counted]
     octaves = np.bincount(cells // PARTS, own_weight, minlength=2 * OCTAVES + 1)
-    total = yield np.asarray(octaves, dtype=np.float64)
+    total = yield octaves.astype(np.float64)
     if not total.sum() > 0:
         raise ValueError("no event at any node: nothing is known of the hazard")
     # nodes add in other orders than one machine: what is less than rounding is nothing, and a quantile may be missed by it
