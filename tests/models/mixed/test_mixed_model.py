@@ -249,3 +249,15 @@ def test_targets_without_noise_are_refused(network: Any, target: str) -> None:
     model = MixedModel(network=network).fit(x, quiet, groups)
     assert model.converged_
     assert 0.3e-10 < model.noise_variance_ < 3e-10
+
+
+@pytest.mark.parametrize("n_rows", [6, 8, 11, 12])
+def test_the_prior_bounds_the_noise_of_a_handful_of_rows(n_rows: int) -> None:
+    x, groups = np.arange(float(n_rows))[:, None], np.arange(n_rows) % 3
+    if n_rows > 10:
+        with pytest.raises(ValueError, match="targets have no noise"):
+            MixedModel().fit(x, 2.0 * x[:, 0], groups)
+        return
+    model = MixedModel().fit(x, 2.0 * x[:, 0], groups)
+    assert model.converged_
+    assert 0.0 < model.noise_variance_ < 1e-6

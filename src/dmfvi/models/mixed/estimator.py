@@ -35,6 +35,8 @@ from dmfvi.validation import check_choice, check_level, check_positive, is_shard
 WEAK, LOG_DEVIATION = 1.0, -1.0
 #: prior precisions of entries below L's diagonal, and of the log noise variance
 OFF_DIAGONAL, LOG_NOISE = 1.0, 0.1
+#: how far below zero a log noise variance may lie for sums to be more than rounding, in a handful of rows
+REACHABLE = 50.0
 LINK = {"gaussian": "identity", "bernoulli": "logit", "poisson": "log"}
 #: draws for intervals of variance components
 DRAWS = 4000
@@ -90,7 +92,7 @@ class MixedModel(Regression):
 
     _: KW_ONLY
     family: Literal["gaussian", "bernoulli", "poisson"] = "gaussian"
-    random_slopes: str | tuple[str, ...] = ()
+    random_slopes: tuple[str, ...] = ()
     intercept_precision: float = VAGUE_INTERCEPT
     deviation_precision: float = 0.25
     tol: float = 1e-9
@@ -266,7 +268,9 @@ class MixedModel(Regression):
         on = rows == columns
         precision = np.append(precision, np.where(on, self.deviation_precision, OFF_DIAGONAL))
         mean = np.append(mean, np.where(on, LOG_DEVIATION, 0.0))
-        return MixedEffects(mean, precision, self.family, size)
+        # without residuals the mode of the log noise variance is where the prior's pull is half the number of rows
+        bounded = 0.5 * self._target.weight / LOG_NOISE <= REACHABLE
+        return MixedEffects(mean, precision, self.family, size, bounded)
 
     def _keep_run(self, inference: Inference, log_volume: float) -> None:
         super()._keep_run(inference, log_volume)

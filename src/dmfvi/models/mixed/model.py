@@ -62,6 +62,8 @@ class MixedEffects(LaplaceModel):
 
     family: str = "gaussian"
     n_effects: int = 1
+    #: whether the prior of the log noise variance alone keeps it where floats can follow, as with a handful of rows
+    bounded_noise: bool = False
 
     @property
     def has_noise(self) -> bool:
@@ -93,7 +95,8 @@ class MixedEffects(LaplaceModel):
     def absorb(self, total: FloatArray, own: FloatArray, belief: LaplaceBelief) -> Update:
         """As every mode is found; refuse targets without noise, whose density has no bound that floats could reach."""
         theta = self.point(belief)
-        if self.has_noise and theta[-len(self.entries[0]) - 1] < LEAST_LOG_NOISE:
+        checked = self.has_noise and not self.bounded_noise
+        if checked and theta[-len(self.entries[0]) - 1] < LEAST_LOG_NOISE:
             least = np.exp(0.5 * LEAST_LOG_NOISE)
             raise ValueError(
                 f"targets have no noise: covariates and groups explain y up to {least:.0e} of its deviation, so the noise variance has no "

@@ -101,6 +101,10 @@ class SurvivalRegression(Regression):
         ]
         total = np.rint(summed(session, counts))
         self.n_subjects_, self.n_events_ = int(total[0]), int(total[1])
+        if not self.n_subjects_:
+            raise ValueError(
+                "sample_weight is zero for all rows of all nodes: nothing is left to learn from"
+            )
         return (
             list(zip(shards, split, strict=True)),
             np.split(weights, ends),

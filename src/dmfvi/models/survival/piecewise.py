@@ -69,7 +69,7 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
     _: KW_ONLY
     n_intervals: int = 10
     breakpoints: ArrayLike | None = None
-    time_varying: str | tuple[str, ...] = ()
+    time_varying: tuple[str, ...] = ()
 
     _kept = ("breakpoints_", "_base_terms")
 
