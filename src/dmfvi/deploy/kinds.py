@@ -36,6 +36,8 @@ from dmfvi.validation import name_features, warn_of_ids, warn_of_units
 
 #: what ``dmfvi fit`` and ``dmfvi node`` run unless told otherwise
 DEFAULT_KIND = "bayesian-pca"
+#: columns beside the features that are labels of rows, or truth values, whatever the model
+WORD_COLUMNS = ("groups", "strata", "event")
 #: where a name of mixed case has its words
 WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -136,7 +138,7 @@ class ModelSettings:
             needed = tuple(dict.fromkeys([*variables, *self.columns.values()]))
             chosen = replace(reading.selection, columns=needed)
             return read_as(path, replace(reading, selection=chosen), needed, gaps=True)
-        kept = tuple(self.columns.values()) if self._keeps_labels else ()
+        kept = tuple(c for name, c in self.columns.items() if self._may_be_words(name))
         selected = reading
         if reading.selection.columns:  # what is named beside the features takes part, too
             also = [c for c in self.columns.values() if c not in reading.selection.columns]
@@ -175,10 +177,9 @@ class ModelSettings:
         incomplete = self.settings.get("missing") in ("drop", "impute")
         return "formula" in self.settings and (self.formula is not None or incomplete)
 
-    @property
-    def _keeps_labels(self) -> bool:
-        """Whether its further columns may be words: classes, or names of sequences."""
-        return self.form == "sequences" or is_classifier(self.estimator())
+    def _may_be_words(self, name: str) -> bool:
+        """Whether a further column may hold words: groups, strata and events, classes, or names of sequences."""
+        return name in WORD_COLUMNS or self.form == "sequences" or is_classifier(self.estimator())
 
     def estimator(self) -> Any:
         """The estimator with these settings."""
@@ -261,20 +262,31 @@ class ModelSettings:
             name: data.labels.get(place, data.data[:, place]) for name, place in places.items()
         }
         names = data.columns and [c for i, c in enumerate(data.columns) if i not in places.values()]
-        return rows, names, KINDS[self.kind]._from_columns(**further)
+        return rows, names, self._given(further)
 
     def _frame_arguments(
         self, data: Table, places: Mapping[str, int]
     ) -> tuple[Any, list[str] | None, dict[str, Any]]:
         """As ``arguments``, the rows as a frame with the columns that are no offset, weight or the like."""
-        beside = {name: data.labels.get(p, data.data[:, p]) for name, p in places.items()}
-        further: dict[str, Any] = dict(beside)
+        further: dict[str, Any] = {
+            name: _with_gaps(data.labels.get(p, data.data[:, p])) for name, p in places.items()
+        }
         if self.formula is not None and target_variables(self.formula):
             further["target"] = None
         kept = [p for p in range(data.data.shape[1]) if p not in places.values()]
         whole = data.taking(kept)
-        made = KINDS[self.kind]._from_columns(**further)
+        made = self._given(further)
         return frame_of(whole), whole.columns, {n: v for n, v in made.items() if v is not None}
+
+    def _given(self, further: Mapping[str, Any]) -> dict[str, Any]:
+        """What ``fit`` takes of the further columns; an error names the column."""
+        try:
+            return dict(KINDS[self.kind]._from_columns(**further))
+        except ValueError as error:
+            for name, column in self.columns.items():
+                if str(error).startswith(f"{name} holds"):
+                    raise ValueError(f"{name} = {column!r}{str(error)[len(name) :]}") from error
+            raise
 
     def _federation(self, network: Network, engine: str | Engine) -> Network | Federation:
         """Where messages may be lost an estimator whose own rule needs them all has one that does not."""
@@ -340,6 +352,17 @@ def frame_of(table: Table) -> Any:
             values = np.array([word or None for word in values.tolist()], dtype=object)
         made[name] = values
     return pandas.DataFrame(made)
+
+
+def _with_gaps(values: Any) -> Any:
+    """A column in which "" stands for a missing cell: numbers with NaN, or words with None."""
+    if values.dtype.kind != "U" or (values != "").all():
+        return values
+    filled = np.where(values == "", "nan", values)
+    try:
+        return filled.astype(np.float64)
+    except ValueError:
+        return np.array([word or None for word in values.tolist()], dtype=object)
 
 
 def place_of(table: Table, name: str | int, what: str) -> int:

@@ -135,6 +135,8 @@ def test_effects_of_groups_stay_out_of_files(tmp_path: Path) -> None:
         ({"family": "gamma"}, "family must be one of"),
         ({"random_slopes": ("z",)}, "none of the terms"),
         ({"random_slopes": ("a", "b", "c")}, "2 at most"),
+        ({"random_slopes": ("x", "x")}, "random_slopes names a term twice"),
+        ({"random_slopes": "age"}, r"names \['age'\], which are none"),
         ({"family": "bernoulli"}, "are 0 and 1"),
         ({"deviation_precision": 0.0}, "deviation_precision must be positive"),
     ],
@@ -226,3 +228,36 @@ def test_effects_of_a_list_of_sites_have_the_site_in_their_key() -> None:
     np.testing.assert_allclose(
         pooled.random_effects()[key], model.random_effects(2)[key], rtol=1e-6
     )
+
+
+def test_one_random_slope_may_be_given_as_a_word() -> None:
+    whole = table().rename(columns={"x": "age"})
+    one = MixedModel(formula="y ~ age", random_slopes="age").fit(whole, groups="clinic")
+    same = MixedModel(formula="y ~ age", random_slopes=("age",)).fit(whole, groups="clinic")
+    assert one.posterior_.distance(same.posterior_) == 0.0
+    assert "sd of age by group" in one.summary()
+
+
+@pytest.mark.parametrize("network", [None, Network.ring(3)], ids=["pooled", "nodes"])
+@pytest.mark.parametrize("target", ["line", "constant", "groups"])
+def test_targets_without_noise_are_refused(network: Any, target: str) -> None:
+    x, groups = np.arange(40.0)[:, None], np.arange(40) % 5
+    y = {"line": 2.0 * x[:, 0], "constant": np.full(40, 3.0), "groups": 1.5 * groups}[target]
+    with pytest.raises(ValueError, match="targets have no noise"):
+        MixedModel(network=network).fit(x, y, groups)
+    quiet = y + 1e-5 * np.random.default_rng(0).normal(size=40)
+    model = MixedModel(network=network).fit(x, quiet, groups)
+    assert model.converged_
+    assert 0.3e-10 < model.noise_variance_ < 3e-10
+
+
+@pytest.mark.parametrize("n_rows", [6, 8, 11, 12])
+def test_the_prior_bounds_the_noise_of_a_handful_of_rows(n_rows: int) -> None:
+    x, groups = np.arange(float(n_rows))[:, None], np.arange(n_rows) % 3
+    if n_rows > 10:
+        with pytest.raises(ValueError, match="targets have no noise"):
+            MixedModel().fit(x, 2.0 * x[:, 0], groups)
+        return
+    model = MixedModel().fit(x, 2.0 * x[:, 0], groups)
+    assert model.converged_
+    assert 0.0 < model.noise_variance_ < 1e-6

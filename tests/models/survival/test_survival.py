@@ -200,7 +200,8 @@ def test_units_and_origins_of_columns_do_not_matter(kind: Any) -> None:
         ({"died": 2}, "event must be 1 .* or 0 .*, received 2"),
         ({"died": False}, "no event at any node"),
         ({"time": -1.0}, "times must be"),
-        ({"died": "yes"}, "times and events are numbers"),
+        ({"died": "yes"}, "column 'died' holds 'yes': events are 1 or True"),
+        ({"time": "long"}, "column 'time' holds 'long': times are numbers"),
     ],
 )
 @pytest.mark.parametrize("kind", [CoxRegression, PiecewiseExponentialRegression])
@@ -382,3 +383,29 @@ def test_kaplan_meier_has_events_at_time_zero(network: Any, times: Any) -> None:
 def test_a_grid_that_cannot_be_is_refused_by_name(times: Any) -> None:
     with pytest.raises(ValueError, match=r"^times must be"):
         KaplanMeier(times=times).fit([1.0, 2.0], [1, 1])
+
+
+@pytest.mark.parametrize("kind", [CoxRegression, PiecewiseExponentialRegression])
+def test_events_are_truth_values_numbers_or_their_words(kind: Any) -> None:
+    whole = table()
+    x, expected = whole[["age"]].to_numpy(), of_columns(kind(formula="~ age"), table())
+    numbers = whole.died.astype(int)
+    for died in (numbers, whole.died.astype(str), numbers.astype(str), whole.died.astype(object)):
+        model = of_columns(kind(formula="~ age"), whole.assign(died=died))
+        assert model.posterior_.distance(expected.posterior_) < 1e-9
+        beside = kind().fit(x, whole.time, died.to_numpy())
+        assert beside.posterior_.distance(expected.posterior_) < 1e-9
+    with pytest.raises(ValueError, match=r"event holds '(yes|no)'"):
+        kind().fit(x, whole.time, np.where(whole.died, "yes", "no"))
+    with pytest.raises(ValueError, match=r"event holds '(yes|no)'"):
+        KaplanMeier().fit(whole.time, np.where(whole.died, "yes", "no"))
+
+
+def test_one_varying_term_may_be_given_as_a_word() -> None:
+    settings: dict[str, Any] = {"formula": "~ age", "n_intervals": 3}
+    one, same = (
+        of_columns(PiecewiseExponentialRegression(time_varying=name, **settings), table())
+        for name in ("age", ("age",))
+    )
+    np.testing.assert_array_equal(one.coef_, same.coef_)
+    assert len(one.coef_) == 3

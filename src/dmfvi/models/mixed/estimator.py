@@ -35,6 +35,8 @@ from dmfvi.validation import check_choice, check_level, check_positive, is_shard
 WEAK, LOG_DEVIATION = 1.0, -1.0
 #: prior precisions of entries below L's diagonal, and of the log noise variance
 OFF_DIAGONAL, LOG_NOISE = 1.0, 0.1
+#: how far below zero a log noise variance may lie for sums to be more than rounding, in a handful of rows
+REACHABLE = 50.0
 LINK = {"gaussian": "identity", "bernoulli": "logit", "poisson": "log"}
 #: draws for intervals of variance components
 DRAWS = 4000
@@ -53,7 +55,7 @@ class MixedModel(Regression):
     ----------
     family : "gaussian", "bernoulli" or "poisson"
         Distribution of the targets: numbers, zeros and ones (logit link), counts (log link).
-    random_slopes : tuple of str
+    random_slopes : str or tuple of str
         Terms whose coefficient differs from group to group beside the intercept, two at most.
     prior_precision : float, array (n_features,) or None
         Prior precision of the coefficients; None is 1 in standardised features and (gaussian) standardised targets.
@@ -133,10 +135,10 @@ class MixedModel(Regression):
             lambda part: agree_on_target(family, centred, part[1]), parts
         )[0]
         names = self._names()
-        unknown = [name for name in self.random_slopes if name not in names]
+        unknown = [name for name in self._slopes if name not in names]
         if unknown:
             raise ValueError(f"random_slopes names {unknown}, which are none of the terms {names}")
-        self._varies = [names.index(name) for name in self.random_slopes]
+        self._varies = [names.index(name) for name in self._slopes]
         counts = [np.array([float(len(np.unique(group)))]) for _, _, group in parts]
         self.n_groups_ = round(float(summed(session, counts)[0]))
         shards = [self._prepared(*part) for part in parts]
@@ -149,10 +151,19 @@ class MixedModel(Regression):
         check_choice("family", self.family, list(FAMILIES))
         check_positive("intercept_precision", self.intercept_precision)
         check_positive("deviation_precision", self.deviation_precision)
-        if 1 + len(self.random_slopes) > max(POINTS):
+        slopes = self._slopes
+        if len(set(slopes)) < len(slopes):
+            raise ValueError(f"random_slopes names a term twice, received {list(slopes)}")
+        if 1 + len(slopes) > max(POINTS):
             raise ValueError(
-                f"random_slopes are {max(POINTS) - 1} at most, received {len(self.random_slopes)}: quadrature has too many points"
+                f"random_slopes are {max(POINTS) - 1} at most, received {len(slopes)}: quadrature has too many points"
             )
+
+    @property
+    def _slopes(self) -> tuple[str, ...]:
+        """``random_slopes``, also where one name was given as it is."""
+        given = self.random_slopes
+        return (given,) if isinstance(given, str) else tuple(given)
 
     def _grouped(
         self, X: Any, y: Any, groups: Any, beside: dict[str, Any], session: Session
@@ -257,7 +268,9 @@ class MixedModel(Regression):
         on = rows == columns
         precision = np.append(precision, np.where(on, self.deviation_precision, OFF_DIAGONAL))
         mean = np.append(mean, np.where(on, LOG_DEVIATION, 0.0))
-        return MixedEffects(mean, precision, self.family, size)
+        # without residuals the mode of the log noise variance is where the prior's pull is half the number of rows
+        bounded = 0.5 * self._target.weight / LOG_NOISE <= REACHABLE
+        return MixedEffects(mean, precision, self.family, size, bounded)
 
     def _keep_run(self, inference: Inference, log_volume: float) -> None:
         super()._keep_run(inference, log_volume)
@@ -323,7 +336,7 @@ class MixedModel(Regression):
         )
         ends = [0.5 - 0.5 * level, 0.5, 0.5 + 0.5 * level]
         draws = [*self._deviations().T]
-        labels = [f"sd of {name} by group" for name in ("Intercept", *self.random_slopes)]
+        labels = [f"sd of {name} by group" for name in ("Intercept", *self._slopes)]
         if self.family == "gaussian":
             p = self.posterior_.parameters()
             at = len(names)

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from dmfvi.inference.model import Update
 from dmfvi.linalg import FloatArray
-from dmfvi.models.laplace import Expansion, LaplaceModel
+from dmfvi.models.laplace import Expansion, LaplaceBelief, LaplaceModel
 
 FAMILIES = ("gaussian", "bernoulli", "poisson")
 #: quadrature points along each effect, by the number of effects, three at most
@@ -24,6 +25,8 @@ POINTS = {1: 25, 2: 19, 3: 11}
 LARGEST_LOG = 300.0
 #: how far one step may move a logarithm of a deviation
 LARGEST_MOVE = 1.5
+#: log noise variance, in targets of variance one, below which the sums have nothing but rounding left
+LEAST_LOG_NOISE = -36.0
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class MixedEffects(LaplaceModel):
 
     family: str = "gaussian"
     n_effects: int = 1
+    #: whether the prior of the log noise variance alone keeps it where floats can follow, as with a handful of rows
+    bounded_noise: bool = False
 
     @property
     def has_noise(self) -> bool:
@@ -86,6 +91,18 @@ class MixedEffects(LaplaceModel):
         count = len(self.entries[0]) + int(self.has_noise)
         made[-count:] = LARGEST_MOVE
         return made
+
+    def absorb(self, total: FloatArray, own: FloatArray, belief: LaplaceBelief) -> Update:
+        """As every mode is found; refuse targets without noise, whose density has no bound that floats could reach."""
+        theta = self.point(belief)
+        checked = self.has_noise and not self.bounded_noise
+        if checked and theta[-len(self.entries[0]) - 1] < LEAST_LOG_NOISE:
+            least = np.exp(0.5 * LEAST_LOG_NOISE)
+            raise ValueError(
+                f"targets have no noise: covariates and groups explain y up to {least:.0e} of its deviation, so the noise variance has no "
+                "posterior; look whether y is constant or computed from the columns"
+            )
+        return super().absorb(total, own, belief)
 
     def expand(self, shard: GroupedShard, theta: FloatArray) -> Expansion:
         return self.expand_with_effects(shard, theta)[0]

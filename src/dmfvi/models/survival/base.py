@@ -15,7 +15,7 @@ from dmfvi.linalg import FloatArray
 from dmfvi.models.mixed.labels import labels_of, numbered, without_missing
 from dmfvi.models.regression.base import Regression
 from dmfvi.models.regression.columns import is_frame, summed
-from dmfvi.models.survival.times import concordance, pairs_of
+from dmfvi.models.survival.times import concordance, pair_of, pairs_of
 from dmfvi.shard_lists import joined
 from dmfvi.validation import check_level, is_shard_list, unmasked
 
@@ -38,7 +38,7 @@ class SurvivalRegression(Regression):
         time: FloatArray, event: FloatArray, weight: FloatArray | None = None
     ) -> dict[str, Any]:
         more = {} if weight is None else {"sample_weight": weight}
-        return {"y": np.column_stack([time, event]), **more}
+        return {"y": pair_of(time, event), **more}
 
     def _subjects(
         self,
@@ -101,6 +101,10 @@ class SurvivalRegression(Regression):
         ]
         total = np.rint(summed(session, counts))
         self.n_subjects_, self.n_events_ = int(total[0]), int(total[1])
+        if not self.n_subjects_:
+            raise ValueError(
+                "sample_weight is zero for all rows of all nodes: nothing is left to learn from"
+            )
         return (
             list(zip(shards, split, strict=True)),
             np.split(weights, ends),

@@ -18,7 +18,7 @@ from dmfvi.models.regression.posterior import CoefficientPosterior
 from dmfvi.models.regression.table import CoefficientTable, rows_of
 from dmfvi.models.survival.base import SurvivalRegression
 from dmfvi.models.survival.model import CoxShard, StratifiedCox
-from dmfvi.models.survival.times import check_pairs
+from dmfvi.models.survival.times import check_pairs, pair_of
 from dmfvi.validation import check_choice
 
 #: default prior precision of coefficients in agreed units
@@ -74,7 +74,7 @@ class CoxRegression(SurvivalRegression):
     ) -> dict[str, Any]:
         given = {"sample_weight": weight, "strata": strata}
         more = {name: value for name, value in given.items() if value is not None}
-        return {"y": np.column_stack([time, event]), **more}
+        return {"y": pair_of(time, event), **more}
 
     def fit(
         self,

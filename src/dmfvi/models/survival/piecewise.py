@@ -38,7 +38,7 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
         Number of intervals, between quantiles of all nodes' event times, which count by their weights.
     breakpoints : array or None
         Times at which the hazard may change; None is the quantiles.
-    time_varying : tuple of str
+    time_varying : str or tuple of str
         Terms whose effect may be another in every interval.
     prior_precision : float, array, "learned" or None
         Prior precision of the coefficients, then of the intervals' log hazards relative to the first; None is 1 in standardised columns.
@@ -125,12 +125,19 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
 
     def _varying(self) -> list[int]:
         """Places of the terms whose effect varies."""
-        unknown = [name for name in self.time_varying if name not in self._base_terms]
+        wanted = self._time_varying
+        unknown = [name for name in wanted if name not in self._base_terms]
         if unknown:
             raise ValueError(
                 f"time_varying names {unknown[:5]}, which are none of the terms {self._base_terms[:20]}"
             )
-        return [self._base_terms.index(name) for name in self.time_varying]
+        return [self._base_terms.index(name) for name in wanted]
+
+    @property
+    def _time_varying(self) -> tuple[str, ...]:
+        """``time_varying``, also where one name was given as it is."""
+        given = self.time_varying
+        return (given,) if isinstance(given, str) else tuple(given)
 
     def _at_risk(
         self, x: FloatArray, pairs: FloatArray, weight: FloatArray
@@ -164,7 +171,7 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
         """Terms; one that varies once for each interval."""
         made = []
         for name in self._base_terms:
-            varies = name in self.time_varying
+            varies = name in self._time_varying
             made += [f"{name} {part}" for part in self._interval_names()] if varies else [name]
         return made
 
@@ -226,7 +233,7 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
         """Mean covariates over all rows at risk; those of a term that varies add up over the intervals."""
         count, at, made = len(self.breakpoints_) + 1, 0, []
         for name in self._base_terms:
-            width = count if name in self.time_varying else 1
+            width = count if name in self._time_varying else 1
             made.append(self._units.shift[at : at + width].sum())
             at += width
         return np.array(made)

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dmfvi.linalg import FloatArray, plain
-from dmfvi.models.regression.columns import columns_of, is_frame
+from dmfvi.models.regression.columns import columns_of, is_frame, is_missing
 from dmfvi.validation import is_shard_list
 
 #: powers of two between which times may lie, and parts of an octave that are told apart
 OCTAVES, PARTS = 64, 256
 #: part of a sum of weights that its rounding may be
 SUM_ROUNDING = 1e-10
+TRUTHS = {"true": 1.0, "false": 0.0}
 
 
 def pair_of(time: Any, event: Any, where: str = "") -> FloatArray:
@@ -44,12 +45,31 @@ def pair_of(time: Any, event: Any, where: str = "") -> FloatArray:
         raise ValueError(
             f"{where}y must be times, or two columns (time, event), received shape {times.shape}"
         )
-    flags_given = np.ones(len(times)) if event is None else np.asarray(event)
+    flags_given = np.ones(len(times)) if event is None else flags_of(event, f"{where}event")
     if flags_given.shape != times.shape:
         raise ValueError(
             f"{where}event must have one entry for each of {len(times)} times, received shape {flags_given.shape}"
         )
-    return np.column_stack([times, flags_given.astype(np.float64)])
+    return np.column_stack([times, flags_given])
+
+
+def flags_of(given: Any, name: str) -> FloatArray:
+    """Numbers of events: truth values, also as the words True and False, count as 1 and 0; NaN where one is missing."""
+    values = np.asarray(given)
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    made = np.full(values.shape, np.nan)
+    for place, value in np.ndenumerate(values):
+        if is_missing(value) or value == "":
+            continue
+        word = str(value).strip().lower()
+        try:
+            made[place] = TRUTHS[word] if word in TRUTHS else float(value)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{name} holds {plain(value)!r}: events are 1 or True where it happened, and 0 or False where the time is censored"
+            ) from None
+    return made
 
 
 def check_pairs(pairs: NDArray[Any], positive: bool) -> None:
@@ -80,7 +100,10 @@ def pairs_of(X: Any, time: Any, event: Any) -> tuple[Any, list[str]]:
         where = f"shard {place}: " if listed else ""
         if names and not is_frame(part):
             raise ValueError(f"{where}{names[0]!r} names a column: pass a frame")
-        own = [_part(value, part, place, listed) for value in (time, event)]
+        own = [
+            _part(value, part, place, listed, is_event)
+            for value, is_event in ((time, False), (event, True))
+        ]
         pair = pair_of(own[0], own[1], where)
         if len(pair) != len(part):
             raise ValueError(
@@ -90,15 +113,15 @@ def pairs_of(X: Any, time: Any, event: Any) -> tuple[Any, list[str]]:
     return (made if listed else made[0]), names
 
 
-def _part(value: Any, frame: Any, place: int, listed: bool) -> Any:
+def _part(value: Any, frame: Any, place: int, listed: bool, is_event: bool) -> Any:
     if isinstance(value, str):
         column = columns_of(frame, [value])[value]
+        if is_event:
+            return flags_of(column.values, f"column {value!r}")
         if column.values.dtype.kind == "f":
             return column.values
-        words = [v for v in column.values if v is not None and not isinstance(v, bool)]
-        if words:
-            raise ValueError(f"column {value!r} holds {words[0]!r}: times and events are numbers")
-        return np.array([np.nan if v is None else float(v) for v in column.values])
+        words = [v for v in column.values if v is not None]
+        raise ValueError(f"column {value!r} holds {words[0]!r}: times are numbers")
     if value is None:
         return None
     if listed:
@@ -148,7 +171,7 @@ def agree_on_quantiles(
     counted = (pairs[:, 1] > 0) & (weight > 0)
     cells, own_weight = cells_of(pairs[counted, 0]), weight[counted]
     octaves = np.bincount(cells // PARTS, own_weight, minlength=2 * OCTAVES + 1)
-    total = yield np.asarray(octaves, dtype=np.float64)
+    total = yield octaves.astype(np.float64)
     if not total.sum() > 0:
         raise ValueError("no event at any node: nothing is known of the hazard")
     # nodes add in other orders than one machine: what is less than rounding is nothing, and a quantile may be missed by it
