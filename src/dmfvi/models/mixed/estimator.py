@@ -22,10 +22,10 @@ from dmfvi.models.glm.targets import (
     expected_response,
     response,
 )
-from dmfvi.models.mixed.labels import labels_of, numbered, without_missing
 from dmfvi.models.mixed.model import FAMILIES, POINTS, GroupedShard, MixedEffects
 from dmfvi.models.regression.base import VAGUE_INTERCEPT, Regression, agree_on_weighted_units
 from dmfvi.models.regression.columns import is_frame, summed
+from dmfvi.models.regression.labels import labels_of, numbered, without_missing
 from dmfvi.models.regression.posterior import CoefficientPosterior
 from dmfvi.models.regression.table import CoefficientTable, Row, rows_of
 from dmfvi.shard_lists import joined

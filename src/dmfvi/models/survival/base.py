@@ -12,9 +12,9 @@ from sklearn.utils.validation import validate_data
 
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
-from dmfvi.models.mixed.labels import labels_of, numbered, without_missing
 from dmfvi.models.regression.base import Regression
 from dmfvi.models.regression.columns import is_frame, summed
+from dmfvi.models.regression.labels import labels_of, numbered, without_missing
 from dmfvi.models.survival.times import concordance, pair_of, pairs_of
 from dmfvi.shard_lists import joined
 from dmfvi.validation import check_level, is_shard_list, unmasked
