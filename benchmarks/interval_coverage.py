@@ -16,8 +16,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.transform import Rotation
+from scipy.stats import chi2
 
-from dmfvi import BayesianGaussianMixture, BayesianPCA, CategoricalHMM, GaussianHMM
+from dmfvi import (
+    BayesianGaussianMixture,
+    BayesianPCA,
+    CategoricalHMM,
+    GaussianHMM,
+    LatentDirichletAllocation,
+    StructureFromMotion,
+)
 from dmfvi.models.pca.belief import GammaPrior, PcaPrior
 
 LEVEL = 0.9
@@ -90,14 +100,25 @@ def gaussian_hmm(rng: np.random.Generator, apart: float) -> tuple[Any, Iterator[
 
 
 def categorical_hmm(rng: np.random.Generator) -> tuple[Any, Iterator[Truth]]:
-    """Two states, 4 symbols, 400 steps."""
-    emissions = np.array([rng.dirichlet([8, 4, 1, 1]), rng.dirichlet([1, 1, 4, 8])])
-    transitions = np.array([[0.9, 0.1], [0.15, 0.85]])
+    """Two states, 4 symbols, 400 steps; flat priors, restricted to states that can be told apart."""
+    emissions = rng.dirichlet(np.ones(4), size=2)
+    while emissions.min(0).sum() > 0.5:
+        emissions = rng.dirichlet(np.ones(4), size=2)
+    stay = rng.uniform(0.7, 0.95, size=2)
+    transitions = np.array([[stay[0], 1 - stay[0]], [1 - stay[1], stay[1]]])
     states = [0]
     for _ in range(399):
         states.append(int(rng.random() < transitions[states[-1], 1]))
     symbols = np.array([rng.choice(4, p=emissions[s]) for s in states])
-    fitted = CategoricalHMM(2, n_features=4, tol=1e-8, random_state=0).fit(symbols[:, None])
+    fitted = CategoricalHMM(
+        2,
+        n_features=4,
+        emissionprob_prior=1.0,
+        transmat_prior=1.0,
+        tol=1e-8,
+        max_iter=3000,
+        random_state=0,
+    ).fit(symbols[:, None])
     order = _order(fitted.emissionprob_, emissions)
 
     def truths() -> Iterator[Truth]:
@@ -107,14 +128,92 @@ def categorical_hmm(rng: np.random.Generator) -> tuple[Any, Iterator[Truth]]:
     return fitted, truths()
 
 
+def topics(rng: np.random.Generator, n: int, length: int) -> tuple[Any, Iterator[Truth]]:
+    """Three topics of 12 terms."""
+    made = rng.dirichlet(np.full(12, 0.5), size=3)
+    parts = rng.dirichlet(np.full(3, 0.3), size=n)
+    counts = np.array([rng.multinomial(length, p) for p in parts @ made])
+    fitted = LatentDirichletAllocation(
+        3,
+        doc_topic_prior=0.3,
+        topic_word_prior=0.5,
+        tol=1e-7,
+        max_iter=2000,
+        n_init=3,
+        random_state=0,
+    ).fit(counts)
+    apart = ((made[:, None] - fitted.topic_word_[None]) ** 2).sum(-1)
+    order = linear_sum_assignment(apart)[1]
+
+    def truths() -> Iterator[Truth]:
+        yield "topics", made, lambda u: u[order]
+
+    return fitted, truths()
+
+
+METHODS = ("mean-field", "linear-response")
+
+
+def imputation(rng: np.random.Generator, missing: float) -> tuple[str, list[np.ndarray]]:
+    """Missing entries of 30 rows with 10 features; two components."""
+    n, d, m = 30, 10, 2
+    prior = PcaPrior(
+        noise=GammaPrior(5.0, 1.0), components=1.0, mean=0.1, mean_location=np.zeros(d)
+    )
+    loadings, location = rng.normal(size=(d, m)), rng.normal(size=d) / np.sqrt(0.1)
+    noise = rng.normal(size=(n, d)) / np.sqrt(rng.gamma(5.0, 1.0))
+    truth = rng.normal(size=(n, m)) @ loadings.T + location + noise
+    gone = rng.random(truth.shape) < missing
+    rows = np.where(gone, np.nan, truth)
+    fitted = BayesianPCA(m, prior=prior, tol=1e-8, random_state=0, max_iter=5000).fit(rows)
+    ends = [fitted.impute_interval(rows, LEVEL, uncertainty=method) for method in METHODS]
+    return "imputed entries", [((low <= truth) & (truth <= high))[gone] for low, high in ends]
+
+
+def structure(rng: np.random.Generator, degrees: float) -> tuple[str, list[np.ndarray]]:
+    """20 points in 40 frames that turn over so many degrees, 10 % unseen, noise of 1 % of the size."""
+    points = rng.uniform(-0.5, 0.5, size=(20, 3))
+    points -= points.mean(0)
+    frames = []
+    for part in np.linspace(-0.5, 0.5, 40):
+        turn, nod = part * degrees, 0.25 * degrees * np.sin(6 * part)
+        view = Rotation.from_euler("xy", [nod, turn], degrees=True).as_matrix()
+        frames.append(view[:2] @ points.T)
+    tracks = np.concatenate(frames)
+    tracks += 0.01 * rng.normal(size=tracks.shape)
+    tracks[np.repeat(rng.random((40, 20)) < 0.1, 2, axis=0)] = np.nan
+    fitted = StructureFromMotion(random_state=0, tol=1e-8).fit(tracks)
+    left, _, right = np.linalg.svd(fitted.structure_.T @ points)
+    turned = left @ right
+    error, hits = fitted.structure_ @ turned - points, []
+    for method in METHODS:
+        covariance = fitted.uncertainty("structure", method=method).covariance
+        blocks = np.stack([covariance[k : k + 3, k : k + 3] for k in range(0, 60, 3)])
+        spread = turned.T @ blocks @ turned
+        distances = np.sum(error * np.linalg.solve(spread, error[..., None])[..., 0], axis=1)
+        hits.append(distances < chi2.ppf(LEVEL, 3))
+    return "ellipsoids", hits
+
+
+#: what is not an interval of a parameter
+OTHERS: dict[str, Callable[[np.random.Generator], tuple[str, list[np.ndarray]]]] = {
+    "Bayesian PCA, N 30, 70 % missing": lambda rng: imputation(rng, 0.7),
+    "structure from motion over 180 degrees": lambda rng: structure(rng, 180.0),
+    "structure from motion over 30 degrees": lambda rng: structure(rng, 30.0),
+}
+
+
 CASES: dict[str, Callable[[np.random.Generator], tuple[Any, Iterator[Truth]]]] = {
     "Bayesian PCA, N 30": lambda rng: pca(rng, 0.0),
     "Bayesian PCA, N 30, 30 % missing": lambda rng: pca(rng, 0.3),
     "mixture, 4 deviations apart, N 100": lambda rng: mixture(rng, 100, 4.0),
+    "mixture, 2 deviations apart, N 60": lambda rng: mixture(rng, 60, 2.0),
     "mixture, 2 deviations apart, N 300": lambda rng: mixture(rng, 300, 2.0),
     "Gaussian HMM, 4 deviations apart": lambda rng: gaussian_hmm(rng, 4.0),
     "Gaussian HMM, 2 deviations apart": lambda rng: gaussian_hmm(rng, 2.0),
     "categorical HMM": categorical_hmm,
+    "topics, 100 documents of 50 words": lambda rng: topics(rng, 100, 50),
+    "topics, 100 documents of 200 words": lambda rng: topics(rng, 100, 200),
 }
 
 
@@ -157,11 +256,23 @@ def draw(path: str) -> None:
     plt.savefig(path, dpi=120)
 
 
+def count_others(name: str, simulations: int) -> None:
+    """One line for a case without parameters."""
+    hits: list[list[np.ndarray]] = []
+    for seed in range(simulations):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            quantity, found = OTHERS[name](np.random.default_rng(seed))
+        hits.append(found)
+    plain, response = (np.mean(np.concatenate([each[k] for each in hits])) for k in range(2))
+    print(f"{name:40s} {quantity:16s} {plain:10.0%}  {response:15.0%}", flush=True)
+
+
 def main() -> None:
     """Simulate, fit, count."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--simulations", type=int, default=150)
-    parser.add_argument("--case", choices=list(CASES), action="append")
+    parser.add_argument("--case", choices=[*CASES, *OTHERS], action="append")
     parser.add_argument("--figure", help="draw the two ellipses into this file, and nothing else")
     given = parser.parse_args()
     if given.figure:
@@ -173,7 +284,10 @@ def main() -> None:
     print(
         f"{'':40s} {'quantity':16s} mean field  linear response  without warning  warned  sums  seconds"
     )
-    for name in given.case or CASES:
+    for name in given.case or [*CASES, *OTHERS]:
+        if name in OTHERS:
+            count_others(name, given.simulations)
+            continue
         held: dict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
         sums: dict[str, list[int]] = defaultdict(list)
         doubted: dict[str, list[bool]] = defaultdict(list)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
+from scipy.special import expit, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.inference.model import Model
@@ -20,6 +20,19 @@ from dmfvi.inference.response import MAX_SUMS, Quantities, Response, linear_resp
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
 
+#: where the entries of a quantity lie
+Support = Literal["real", "positive", "probability", "covariance"]
+#: of quantities by name; others are real
+SUPPORTS: Mapping[str, Support] = {
+    "noise": "positive",
+    "noise_precision": "positive",
+    "covariance": "covariance",
+    "covariances": "covariance",
+    "weights": "probability",
+    "transitions": "probability",
+    "emissions": "probability",
+    "topics": "probability",
+}
 #: rows of a table in a notebook at most
 MOST_ROWS = 60
 
@@ -42,6 +55,8 @@ class Uncertainty:
         How it was found: number of sums, residual, and both covariances.
     notes : tuple of str
         Why intervals are not to be trusted, where there is a reason.
+    support : {"real", "positive", "probability", "covariance"}
+        Where the entries lie; of a covariance the diagonal is positive. Intervals stay inside.
     """
 
     mean: FloatArray
@@ -50,6 +65,7 @@ class Uncertainty:
     method: str
     response: Response
     notes: tuple[str, ...] = ()
+    support: Support = "real"
 
     @property
     def std(self) -> FloatArray:
@@ -59,9 +75,26 @@ class Uncertainty:
 
     @property
     def interval(self) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper ends of the normal interval of that level."""
-        half = float(ndtri(0.5 + 0.5 * self.level)) * self.std
-        return self.mean - half, self.mean + half
+        """Lower and upper ends of the interval of that level: normal for what is real, for the logarithm of what is
+        positive and for the logit of what is a probability (the delta method).
+        """
+        mean, half = self.mean, float(ndtri(0.5 + 0.5 * self.level)) * self.std
+        if self.support == "probability":
+            inside = (mean > 0) & (mean < 1)
+            safe = np.where(inside, mean, 0.5)
+            place, width = np.log(safe / (1.0 - safe)), half / (safe * (1.0 - safe))
+            low, high = (expit(place + sign * width) for sign in (-1.0, 1.0))
+            return np.where(inside, low, mean - half), np.where(inside, high, mean + half)
+        positive = np.zeros(mean.shape, dtype=bool)
+        if self.support == "positive":
+            positive = mean > 0
+        elif self.support == "covariance" and mean.ndim >= 2 and mean.shape[-1] == mean.shape[-2]:
+            positive = np.broadcast_to(np.eye(mean.shape[-1], dtype=bool), mean.shape) & (mean > 0)
+        factor = np.exp(
+            half / np.where(positive, mean, 1.0), where=positive, out=np.ones(mean.shape)
+        )
+        low = np.where(positive, mean / factor, mean - half)
+        return low, np.where(positive, mean * factor, mean + half)
 
     def sample(self, n: int, random_state: int | None = None) -> FloatArray:
         """Draws from the normal distribution with this mean and covariance, (n, ...)."""
@@ -91,6 +124,19 @@ class Uncertainty:
         return f"<table>{head}{''.join(rows)}</table><p>{escape(self.method)}</p>{notes}"
 
 
+def check_asked(estimator: Any, method: str, level: float) -> None:
+    """Refuse what ``uncertainty`` cannot be asked for."""
+    check_is_fitted(estimator)
+    if estimator._no_response:
+        raise ValueError(
+            f"{type(estimator).__name__} has no uncertainty(): {estimator._no_response}"
+        )
+    if method not in ("linear-response", "mean-field"):
+        raise ValueError(f"method must be 'linear-response' or 'mean-field', received {method!r}")
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, received {level!r}")
+
+
 class Context(NamedTuple):
     """What linear response needs of a fit; it belongs to the process and is not kept in files."""
 
@@ -104,6 +150,8 @@ class UncertaintyMixin:
 
     #: what ``uncertainty`` can be asked for by name: a fitted attribute, or a function of the fitted estimator
     _uncertain: ClassVar[Mapping[str, str | Callable[[Any], ArrayLike]]] = {}
+    #: why an estimator has none, and what to use otherwise
+    _no_response: ClassVar[str] = ""
     _context: Context | None
     _model: Any
     _belief: Any
@@ -140,21 +188,9 @@ class UncertaintyMixin:
         level : float
             Of the interval, between 0 and 1.
         """
-        check_is_fitted(self)
-        if method not in ("linear-response", "mean-field"):
-            raise ValueError(
-                f"method must be 'linear-response' or 'mean-field', received {method!r}"
-            )
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1, received {level!r}")
+        check_asked(self, method, level)
         read = quantity if callable(quantity) else self._reader_of(quantity)
-        context = getattr(self, "_context", None)
-        if context is None:
-            raise ValueError(
-                f"the uncertainty of this {type(self).__name__} is not known here: it was loaded from a file, fitted in "
-                "batches, or its statistics do not follow from its belief alone (the table of a regression, summary(), has right "
-                "deviations already); fit it to all data in this process"
-            )
+        context = self._known_context()
 
         def values(belief: Any) -> FloatArray:
             return np.asarray(read(self._seen_with(belief)), dtype=np.float64).ravel()
@@ -164,7 +200,8 @@ class UncertaintyMixin:
             raise ValueError(
                 f"the quantity must be finite at the fitted posterior, received {values(belief)[:5]}"
             )
-        quantities = Quantities(model.tilts(belief, values), values)
+        tilts = model.named_tilts(belief, quantity) if isinstance(quantity, str) else None
+        quantities = Quantities(model.tilts(belief, values) if tilts is None else tilts, values)
         found = linear_response(
             context.session,
             context.model,
@@ -185,7 +222,20 @@ class UncertaintyMixin:
             )
         for note in notes:
             warnings.warn(note, UserWarning, stacklevel=2)
-        return Uncertainty(found.mean.reshape(shape), covariance, level, method, found, notes)
+        support = SUPPORTS.get(quantity, "real") if isinstance(quantity, str) else "real"
+        return Uncertainty(
+            found.mean.reshape(shape), covariance, level, method, found, notes, support
+        )
+
+    def _known_context(self) -> Context:
+        context = getattr(self, "_context", None)
+        if context is None:
+            raise ValueError(
+                f"the uncertainty of this {type(self).__name__} is not known here: it was loaded from a file, fitted in "
+                "batches, or its statistics do not follow from its belief alone (the table of a regression, summary(), has right "
+                "deviations already); fit it to all data in this process"
+            )
+        return context
 
     def _doubts(self) -> Iterable[str]:
         """Why intervals are not to be trusted, whatever the method, in plain words."""

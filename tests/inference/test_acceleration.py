@@ -70,7 +70,7 @@ def rounds_until(reference, model, shards, network) -> int:
     return reached[0]
 
 
-@pytest.mark.parametrize("deviations", [3.0, 3.5, 4.0])
+@pytest.mark.parametrize("deviations", [3.0, pytest.param(3.5, marks=pytest.mark.slow), 4.0])
 @pytest.mark.parametrize(("network", "most", "wanted"), TARGETS, ids=str)
 def test_rounds_of_a_class_sorted_mixture(network, most, wanted, deviations) -> None:
     """Ten nodes, K 3, D 2: as many sweeps as on one machine, however rounding differs between nodes."""

@@ -24,6 +24,7 @@ from dmfvi import (
 from dmfvi.inference.response import Quantities, linear_response
 from dmfvi.inference.session import Session
 from dmfvi.models.pca.belief import GammaPrior, PcaPrior
+from dmfvi.models.pca.derivative import PcaDerivative
 from dmfvi.models.poisson_gamma import PoissonGamma
 
 RNG = np.random.default_rng(3)
@@ -115,6 +116,59 @@ def test_it_is_the_derivative_of_refits_with_a_tilted_prior() -> None:
 
     moved = (fit(shift).mean_ - fit(-shift).mean_) / (2.0 * shift * precision)
     np.testing.assert_allclose(fit(0.0).uncertainty("location").covariance[0], moved, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [ROWS, GAPS], ids=["complete", "missing"])
+@pytest.mark.parametrize("noise", ["shared", "feature"])
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_the_derivative_of_a_pca_sweep_is_that_of_its_steps(
+    rows: np.ndarray, noise: Any, covariance_type: Any
+) -> None:
+    weight = np.linspace(0.5, 1.5, len(rows))
+    settings: dict[str, Any] = {"noise": noise, "covariance_type": covariance_type}
+    fit = BayesianPCA(2, tol=1e-10, random_state=0, **settings).fit(rows, sample_weight=weight)
+    model, shard = fit._context.model.for_response(), fit._context.shards[0]
+    belief = fit._belief
+    total = model.statistics(shard, belief)
+    here = model.belief_from(total, total, belief)
+    moves = RNG.normal(size=(2, len(total))) * np.abs(total)
+    moves[:, model.layout.blocks[2]] = moves[:, -2:] = 0.0  # latent, samples and bound
+    derivative = model.derivative(shard, here)
+    products, changes = derivative.sweep(moves), derivative.expected(moves)
+    for move, product, change in zip(moves, products, changes, strict=True):
+        ahead, back = (model.belief_from(total + h * move, total, belief) for h in (1e-5, -1e-5))
+        slope = (model.statistics(shard, ahead) - model.statistics(shard, back)) / 2e-5
+        slope[model.layout.blocks[2]] = slope[-1] = 0.0
+        np.testing.assert_allclose(product, slope, atol=1e-7 * np.abs(slope).max())
+        slope = (model.expected(ahead) - model.expected(back)) / 2e-5
+        np.testing.assert_allclose(change, slope, atol=1e-7 * np.abs(slope).max())
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_many_locations_cost_few_directions(
+    missing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(150, 2)) @ rng.normal(size=(2, 80)) + 0.5 * rng.normal(size=(150, 80))
+    rows[rng.random(rows.shape) < missing] = np.nan
+    model = BayesianPCA(2, random_state=0, tol=1e-8).fit(rows)
+    widths: list[int] = []
+    sweep = PcaDerivative.sweep
+
+    def counted(self: PcaDerivative, directions: np.ndarray) -> np.ndarray:
+        widths.append(len(directions))
+        return sweep(self, directions)
+
+    monkeypatch.setattr(PcaDerivative, "sweep", counted)
+    few = model.uncertainty("location")
+    assert max(widths) < 20
+    assert 0 < few.response.sketch_error < 0.01
+    assert few.response.converged
+    monkeypatch.setattr("dmfvi.inference.response.SKETCH_FROM", 1000)
+    every = model.uncertainty("location")
+    assert every.response.sketch_error == 0.0
+    np.testing.assert_allclose(few.std, every.std, rtol=0.005)
+    assert few.response.n_sums <= 60
 
 
 def test_closed_forms_are_left_unchanged() -> None:
@@ -212,3 +266,40 @@ def test_a_function_that_ignores_the_posterior_is_pointed_out() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert model.uncertainty(lambda fitted: fitted.means_[0]).std.all()
+
+
+def test_coefficients_of_regressions_are_left_as_they_are(tmp_path: Path) -> None:
+    """Their posterior is joint already: deviations are those of the table, also after load."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    counts = rng.poisson(np.exp(x[:, 0]))
+    for model in (
+        dmfvi.BayesianLinearRegression().fit(x, counts),
+        dmfvi.GeneralizedLinearModel(family="poisson").fit(x, counts),
+        dmfvi.BayesianLogisticRegression(network=Network.ring(3)).fit(x, counts > 1),
+    ):
+        loaded = dmfvi.load(dmfvi.save(model, tmp_path / "model.npz"))
+        table = [row.sd for row in model.coefficient_table().rows[:3]]
+        for fitted in (model, loaded):
+            found = fitted.uncertainty("coef")
+            np.testing.assert_allclose(found.std.ravel(), table, rtol=1e-9)
+            assert found.response.n_sums == 0
+    three = dmfvi.BayesianLogisticRegression().fit(x, np.arange(60) % 3)
+    with pytest.raises(ValueError, match="coefficients of 3 classes"):
+        three.uncertainty("coef")
+
+
+def test_a_bound_that_is_over_confident_is_corrected() -> None:
+    """Polya-Gamma treats coefficients as independent of a local variable: linear response widens them."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2))
+    y = rng.random(200) < 1 / (1 + np.exp(-(0.3 + 3 * x[:, 0] - 2 * x[:, 1])))
+    bound = dmfvi.BayesianLogisticRegression(approximation="polya-gamma").fit(x, y)
+    best = dmfvi.BayesianLogisticRegression().fit(x, y)
+    narrow = bound.uncertainty("coef", method="mean-field").std
+    wide, right = bound.uncertainty("coef").std, best.uncertainty("coef").std
+    assert (narrow < 0.7 * right).all()
+    np.testing.assert_allclose(wide, right, rtol=0.1)
+    learned = dmfvi.GeneralizedLinearModel(family="bernoulli", prior_precision="learned").fit(x, y)
+    with pytest.raises(ValueError, match="is not known here"):
+        learned.uncertainty("coef")

@@ -16,3 +16,9 @@ print(pca.uncertainty("location", method="mean-field").std)  # too small
 print(
     pca.uncertainty(lambda fitted: fitted.get_covariance()[0, 1])
 )  # any function of the fitted estimator
+
+
+gaps = np.where(rng.random(rows.shape) < 0.2, np.nan, rows)[:30]
+small = BayesianPCA(2, random_state=0).fit(gaps)
+filled, std = small.impute(gaps, return_std=True, uncertainty="linear-response")
+low, high = small.impute_interval(gaps, uncertainty="linear-response")

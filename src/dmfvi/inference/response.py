@@ -11,17 +11,21 @@ adds t e_k to the total that a belief follows from: u = S(B(u)) + t e_k. So
 
     du/dt = (I - J)^-1 e_k     J = d S(B(u)) / du     Cov(T_k, T_l) = d E_B(u + h du/dt)[T_l] / dh
 
-A product with J is one sweep: the local steps of the fit at two nearby beliefs, and one agreed sum for all quantities
-at once. The equations are solved in a Krylov space by least residuals (as GMRES; Saad & Schultz
-1986), by the same numbers at every node.
+A product with J is one sweep: the model's own derivative of it, or the local steps of the fit at two nearby beliefs,
+and one agreed sum for all quantities at once. The equations are solved in a block Krylov space by least residuals (as
+GMRES; Saad & Schultz 1986), by the same numbers at every node.
+
+Many quantities: what linear response adds to the covariance of q, X = Cov - Cov_q, is symmetric and of low rank where
+few local dimensions couple all quantities. With O some random combinations of them, X = XO (O'XO)^-1 (XO)' (Nystroem's
+approximation; Halko, Martinsson & Tropp 2011, SIAM Rev. 53, 217), tested on combinations that were left out.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -38,6 +42,13 @@ TOLERANCE = 1e-6
 MAX_SUMS = 60
 #: directions smaller than this are noise of the differences
 NOTHING_NEW = 1e-8
+#: from this many quantities on random combinations of them are tried, and this many more to test them
+SKETCH_FROM, TESTS = 40, 2
+#: error of the covariance that combinations may leave, in Frobenius norm, relative to the variances: deviations are
+#: then wrong by less than 1 %, much less than linear response itself
+SKETCH_TOLERANCE = 1e-2
+#: relative residual at which their equations count as solved: more would be lost in the error of combinations
+SKETCH_RESIDUAL = 1e-3
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,70 @@ class Quantities:
     values: Callable[[Any], FloatArray]
 
 
+class Derivative(Protocol):
+    """The derivative of a sweep at a fitted belief, for directions (s, n) of the total."""
+
+    @property
+    def rank(self) -> int:
+        """How many local dimensions couple the quantities: about the rank of what q leaves out of their covariance."""
+
+    def sweep(self, directions: FloatArray) -> FloatArray:
+        """This node's part of J times the directions, (s, n)."""
+
+    def expected(self, directions: FloatArray) -> FloatArray:
+        """Change of ``Model.expected`` along the directions, (s, n)."""
+
+    def own_covariance(self, tilts: FloatArray) -> FloatArray | None:
+        """Covariance of tilts (r, n) that q itself has, or None where that is not simpler than ``expected``."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """The derivative of any model, by differences."""
+
+    model: Model
+    shard: Any
+    at: Callable[[FloatArray], Any]
+    here: FloatArray
+    scale: FloatArray
+    rank: int = 0  # not known
+
+    def sweep(self, directions: FloatArray) -> FloatArray:
+        """By central differences."""
+        parts = np.zeros_like(directions)
+        for part, direction in zip(parts, directions, strict=True):
+            norm = self._size(direction)
+            if norm > 0.0:
+                move = STEP / norm * direction
+                ahead, back = (
+                    self.model.statistics(self.shard, self.at(self.here + s * move))
+                    for s in (1.0, -1.0)
+                )
+                part[:] = (ahead - back) * (0.5 * norm / STEP)
+        return parts
+
+    def expected(self, directions: FloatArray) -> FloatArray:
+        """By differences of fourth order."""
+        rows = []
+        for direction in directions:
+            norm = self._size(direction) or 1.0
+            along = direction / norm
+
+            def moved(step: FloatArray, along: FloatArray = along) -> FloatArray:
+                return self.model.expected(self.at(self.here + step[0] * along))
+
+            rows.append(norm * gradient(moved, np.array([SMALL_STEP]))[0])
+        return np.array(rows).reshape(len(directions), -1)
+
+    def own_covariance(self, tilts: FloatArray) -> FloatArray | None:
+        """Not known apart."""
+        return None
+
+    def _size(self, direction: FloatArray) -> float:
+        """Length in units of the total's blocks."""
+        return float(np.linalg.norm(direction[self.scale > 0] / self.scale[self.scale > 0]))
+
+
 @dataclass(frozen=True)
 class Response:
     """Expectations and covariance of quantities, by linear response and by mean field."""
@@ -66,10 +141,12 @@ class Response:
         float  # largest eigenvalue of J that was seen: near 1 the data hardly determine something
     )
 
+    sketch_error: float = 0.0  # of the covariance, where it follows from combinations of quantities
+
     @property
     def converged(self) -> bool:
         """Whether the equations are solved."""
-        return self.residual <= TOLERANCE
+        return self.residual <= (SKETCH_RESIDUAL if self.sketch_error else TOLERANCE)
 
     @property
     def std(self) -> FloatArray:
@@ -115,49 +192,109 @@ def _respond(
     def at(point: FloatArray) -> Any:
         return model.belief_from(point, own, belief)
 
+    derivative: Derivative = model.derivative(shard, at(here)) or Differences(
+        model, shard, at, here, scale
+    )
+
     def sweep(directions: FloatArray) -> Coroutine:
         """J times scaled directions (r, n), by one sum."""
-        parts = []
-        for direction in directions:
-            norm = float(np.linalg.norm(direction))
-            if norm == 0.0:
-                parts.append(np.zeros_like(here))
-                continue
-            move = STEP / norm * scale * direction
-            ahead, back = (model.statistics(shard, at(here + s * move)) for s in (1.0, -1.0))
-            parts.append((ahead - back) * (0.5 * norm / STEP))
-        summed = yield np.concatenate(parts)
-        return np.where(scale > 0, summed.reshape(len(parts), -1), 0.0) / np.where(
+        summed = yield derivative.sweep(scale * directions).ravel()
+        return np.where(scale > 0, summed.reshape(directions.shape), 0.0) / np.where(
             scale > 0, scale, 1.0
         )
 
-    padded = np.zeros((len(quantities.tilts), len(here)))
-    padded[:, : quantities.tilts.shape[1]] = quantities.tilts
-    wanted = padded / np.where(scale > 0, scale, np.inf)
-    solution, n_sums, residual, slowest = yield from _solve(sweep, wanted, max(0, max_sums - 1))
+    tilts = quantities.tilts
+    width = tilts.shape[1]  # the bound may be left out
 
-    def covariance(directions: FloatArray) -> FloatArray:
-        """Change of the quantities along each direction, by the change of the expected statistics."""
-        rows = []
-        for direction in directions:
-            norm = float(np.linalg.norm(direction)) or 1.0
-            along = scale * direction / norm
+    def scaled(block: FloatArray) -> FloatArray:
+        """What tilts (s, width) add to the total, in units of its blocks."""
+        found = np.zeros((len(block), len(here)))
+        found[:, :width] = block / np.where(scale > 0, scale, np.inf)[:width]
+        return found
 
-            def moved(step: FloatArray, along: FloatArray = along) -> FloatArray:
-                return model.expected(at(here + step[0] * along))
+    alone = derivative.own_covariance(tilts)
+    if alone is None:
+        alone = _symmetric(derivative.expected(scale * scaled(tilts))[:, :width] @ tilts.T)
+    mean = np.asarray(quantities.values(at(here)))
+    response = Response(mean, alone, alone, 1, 1.0 if max_sums else 0.0, 0.0)
+    if not max_sums:
+        return response
 
-            rows.append(norm * gradient(moved, np.array([SMALL_STEP]))[0])
-        found = np.array(rows) @ quantities.tilts.T
-        return 0.5 * (found + found.T)
+    def solved(block: FloatArray, sums: int, tolerance: float = TOLERANCE) -> Coroutine:
+        """Covariances (s, r) of combinations of tilts (s, width) with all quantities."""
+        start = scaled(block)
+        solution, n_sums, residual, slowest = yield from _solve(sweep, start, sums, tolerance)
+        moved = derivative.expected(scale * solution)[:, :width]
+        return moved @ tilts.T, n_sums, residual, slowest
 
-    return Response(
-        np.asarray(quantities.values(at(here))),
-        covariance(solution),
-        covariance(wanted),
-        n_sums + 1,
-        residual,
-        slowest,
+    if len(tilts) >= SKETCH_FROM and derivative.rank:
+        response, good = yield from _sketched(response, tilts, solved, max_sums, derivative.rank)
+        if good:
+            return response
+    found, n_sums, residual, slowest = yield from solved(tilts, max_sums - response.n_sums)
+    return replace(
+        response,
+        covariance=_symmetric(found),
+        n_sums=response.n_sums + n_sums,
+        residual=residual,
+        slowest=slowest,
+        sketch_error=0.0,
     )
+
+
+def _sketched(
+    response: Response,
+    tilts: FloatArray,
+    solved: Callable[[FloatArray, int, float], Coroutine],
+    max_sums: int,
+    size: int,
+) -> Coroutine:
+    """Covariances from random combinations of the quantities, and whether they are good enough."""
+    alone = response.mean_field_covariance
+    units = np.sqrt(np.maximum(np.diagonal(alone), np.finfo(float).tiny))
+    rng = np.random.default_rng(0)  # the same combinations at every node
+    mixes, images = np.zeros((0, len(units))), np.zeros((0, len(units)))
+    n_sums, residual, slowest = response.n_sums, 0.0, 0.0
+    while True:
+        new = rng.standard_normal((size + TESTS, len(units))) / units
+        # half of the sums are left for all quantities one by one
+        sums = max(1, max_sums // 2 - n_sums)
+        found, used, left, slow = yield from solved(new @ tilts, sums, SKETCH_RESIDUAL)
+        n_sums, residual, slowest = n_sums + used, max(residual, left), max(slowest, slow)
+        mixes, images = np.vstack([mixes, new]), np.vstack([images, found - new @ alone])
+        kept, tests = slice(0, -TESTS), slice(-TESTS, None)
+        guess = _from_sketch(mixes[kept], images[kept], units)
+        gap = (mixes[tests] @ guess - images[tests]) / units
+        covariance = alone + _from_sketch(mixes, images, units)
+        variances = np.diagonal(covariance) / units**2
+        error = float(np.sqrt(np.mean(np.sum(gap**2, axis=1))) / np.linalg.norm(variances))
+        made = replace(
+            response,
+            covariance=covariance,
+            n_sums=n_sums,
+            residual=residual,
+            slowest=slowest,
+            sketch_error=error,
+        )
+        size = 2 * len(mixes)
+        if error <= SKETCH_TOLERANCE and residual <= SKETCH_RESIDUAL:
+            return made, True
+        if len(mixes) + size > len(units) // 2 or n_sums >= max_sums // 2:
+            return made, False
+
+
+def _from_sketch(mixes: FloatArray, images: FloatArray, units: FloatArray) -> FloatArray:
+    """The symmetric matrix X of low rank with mixes @ X = images, in units of the quantities."""
+    scaled = images / units
+    core = _symmetric(scaled @ (mixes * units).T)
+    sizes, vectors = np.linalg.eigh(core)
+    kept = np.abs(sizes) > NOTHING_NEW * np.abs(sizes).max(initial=0.0)
+    rows = vectors[:, kept].T @ scaled
+    return np.asarray(units[:, None] * (rows.T / sizes[kept] @ rows) * units)
+
+
+def _symmetric(matrix: FloatArray) -> FloatArray:
+    return 0.5 * (matrix + matrix.T)
 
 
 def _scale(model: Model, total: FloatArray) -> FloatArray:
@@ -171,30 +308,41 @@ def _scale(model: Model, total: FloatArray) -> FloatArray:
 
 
 def _solve(
-    sweep: Callable[[FloatArray], Coroutine], wanted: FloatArray, max_sums: int
+    sweep: Callable[[FloatArray], Coroutine],
+    wanted: FloatArray,
+    max_sums: int,
+    tolerance: float = TOLERANCE,
 ) -> Coroutine:
     """Solve (I - J) x = b for all rows b in one Krylov space that they share: one sum adds J times what is new in it.
 
     Quantities of one model lead to few new directions after the first sum, so that many cost little more than one.
+    With V the basis, J V_k = V_(k+1) H: what is minimised is as small as the basis.
     """
     norms = np.linalg.norm(wanted, axis=1)
     goals = wanted / np.where(norms > 0, norms, 1.0)[:, None]
-    basis, images = np.zeros((0, wanted.shape[1])), np.zeros((0, wanted.shape[1]))
-    solution, residual = goals.copy(), np.where(norms > 0, 1.0, 0.0)
-    new, n_sums = _directions(goals), 0
-    while n_sums < max_sums and len(new) and residual.max(initial=0.0) > TOLERANCE:
+    new = _directions(goals)
+    basis, right = new, goals @ new.T
+    matrix = np.zeros((0, len(basis)))  # of J, a row for each direction that has been multiplied
+    weights, residual, n_sums = right, np.where(norms > 0, 1.0, 0.0), 0
+    while n_sums < max_sums and len(new) and residual.max(initial=0.0) > tolerance:
         product = yield from sweep(new)
         n_sums += 1
-        basis, images = np.vstack([basis, new]), np.vstack([images, product])
-        operator = (basis - images).T
-        weights = np.linalg.lstsq(operator, goals.T, rcond=None)[0]
-        residual = np.linalg.norm(operator @ weights - goals.T, axis=0)
-        solution = weights.T @ basis
-        for _ in range(2):  # twice: rounding would spoil the basis
-            product = product - (product @ basis.T) @ basis
+        inside = product @ basis.T
+        product = product - inside @ basis
+        again = product @ basis.T  # twice: rounding would spoil the basis
+        product = product - again @ basis
         new = _directions(product)
-    slowest = np.linalg.eigvals(images @ basis.T).real.max(initial=0.0)
+        rows = np.hstack([inside + again, product @ new.T])
+        matrix = np.vstack([np.hstack([matrix, np.zeros((len(matrix), len(new)))]), rows])
+        basis = np.vstack([basis, new])
+        goal = np.hstack([right, np.zeros((len(right), len(basis) - right.shape[1]))])
+        operator = np.eye(*matrix.shape) - matrix
+        weights = np.linalg.lstsq(operator.T, goal.T, rcond=None)[0].T
+        residual = np.linalg.norm(weights @ operator - goal, axis=1)
+    seen = matrix[:, : len(matrix)]
+    slowest = np.linalg.eigvals(seen).real.max(initial=0.0)
     worst = float(residual.max(initial=0.0))
+    solution = weights @ basis[: weights.shape[1]]
     return solution * norms[:, None], n_sums, worst, float(slowest)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
@@ -23,12 +25,16 @@ from dmfvi.models.chains.emissions import (
 from dmfvi.models.chains.model import Sequences
 from dmfvi.models.chains.sequences import Joined, join, sequences_of
 from dmfvi.models.mixture.base import GaussianComponents
-from dmfvi.models.mixture.prediction import impute_mixture, log_predictive
+from dmfvi.models.mixture.prediction import log_predictive
 from dmfvi.models.mixture.shard import MixtureShard
 from dmfvi.validation import check_positive, check_whole
 
 #: a symbol beyond this is more likely an id than a code
 MOST_SYMBOLS = 1_000_000
+#: states with more of their symbols in common than this overlap
+SHARED = 0.5
+#: states with fewer observations than this are as good as switched off
+RARE = 10.0
 
 
 @dataclass(eq=False, repr=False)
@@ -54,8 +60,9 @@ class GaussianHMM(GaussianComponents, HiddenMarkovEstimator):
         Number of pseudo-observations behind ``mean_prior``.
     degrees_of_freedom_prior : float or None
         Degrees of freedom of the prior of the precisions, larger than n_features - 1; None is n_features.
-    covariance_prior : array (n_features, n_features), (n_features,) for "diag", or None
-        Prior scatter matrix; None is the agreed covariance of the data.
+    covariance_prior : array (n_features, n_features), (n_features,) for "diag", number or None
+        Prior scatter matrix; a number is that many times the agreed variances of the features, None the
+        agreed covariance (variances where entries are missing).
     n_init : int
         Number of starts. The one with the highest bound is kept.
     {shared parameters}
@@ -84,13 +91,32 @@ class GaussianHMM(GaussianComponents, HiddenMarkovEstimator):
         made = [Sequences(MixtureShard.of(units.apply(rows)), starts) for rows, starts in nodes]
         return made, units.log_volume
 
-    def impute(self, X: Any, lengths: Any = None, return_std: bool = False) -> Any:
-        """X with missing entries replaced by their means given the whole sequence; optionally deviations."""
+    def impute(
+        self,
+        X: Any,
+        lengths: Any = None,
+        return_std: bool = False,
+        *,
+        n_draws: int | None = None,
+        random_state: Any = None,
+    ) -> Any:
+        """X with missing entries replaced by their means given the whole sequence; optionally deviations.
+
+        With ``n_draws`` multiple imputations (n_draws, n, D), in which the missing entries of an observation are drawn
+        jointly, and each observation's state independently of the others'.
+        """
         rows, _ = self._rows(X, lengths)
         states = self.predict_proba(X, lengths)
         q = self._as_mixture(self._belief)
-        filled, std = impute_mixture(q, self._units, rows, states)
-        return (filled, std) if return_std else filled
+        return self._filled(q, rows, states, return_std, n_draws, random_state)
+
+    def impute_interval(
+        self, X: Any, lengths: Any = None, level: float = 0.9
+    ) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper ends of central predictive intervals; equal to X where it is observed."""
+        rows, _ = self._rows(X, lengths)
+        states = self.predict_proba(X, lengths)
+        return self._filled_interval(self._as_mixture(self._belief), rows, states, level)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[FloatArray, Any]:
         """A new sequence and its states; the parameters are drawn once from the posterior."""
@@ -169,6 +195,23 @@ class CategoricalHMM(HiddenMarkovEstimator):
     """
 
     _uncertain = MappingProxyType({"transitions": "transmat_", "emissions": "emissionprob_"})
+
+    def _doubts(self) -> Iterable[str]:
+        """States that emit much the same symbols, or that the data hardly visit."""
+        yield from super()._doubts()
+        prior = self._model.prior["emission"].parameters()["concentration"].sum(-1)
+        seen = self.posterior_["emission"].parameters()["concentration"].sum(-1) - prior
+        for state in np.flatnonzero(seen < RARE):
+            yield (
+                f"state {state} has {seen[state]:.0f} observations: what belongs to it is the prior's, and fewer states may do"
+            )
+        for one, other in combinations(range(len(self.emissionprob_)), 2):
+            shared = np.minimum(self.emissionprob_[one], self.emissionprob_[other]).sum()
+            if shared > SHARED:
+                yield (
+                    f"states {one} and {other} overlap, they have {shared:.0%} of their symbols in common: intervals of "
+                    "what belongs to them are not to be trusted"
+                )
 
     _kept = ("n_features_",)
 

@@ -6,9 +6,11 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, Literal, Self
 
 import numpy as np
+from scipy.linalg import block_diag
 from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,6 +18,7 @@ from dmfvi.estimator import NetworkEstimator
 from dmfvi.families import MultivariateNormal
 from dmfvi.inference.collective import Collective
 from dmfvi.inference.model import Broadcast, Coroutine
+from dmfvi.inference.response import Response
 from dmfvi.inference.session import InferenceObserver, Session, warn_unless_converged
 from dmfvi.linalg import FloatArray, inverse
 from dmfvi.models.sfm.geometry import (
@@ -45,7 +48,9 @@ from dmfvi.models.sfm.metric import (
 )
 from dmfvi.models.sfm.model import AffineModel, Structure
 from dmfvi.models.sfm.ply import write_ply
+from dmfvi.models.sfm.response import MOST_POINTS, View, structure_covariance
 from dmfvi.models.sfm.shard import DIMENSIONS, AffineShard
+from dmfvi.uncertainty import Context, Uncertainty, check_asked
 from dmfvi.validation import check_choice, check_level
 
 
@@ -107,6 +112,7 @@ class StructureFromMotion(NetworkEstimator):
     """
 
     _data_form = "tracks"
+    _uncertain = MappingProxyType({"structure": "structure_"})
     #: in a file; the tracks stay where they are
     _draw_name = "structure"
     _kept = (
@@ -142,7 +148,44 @@ class StructureFromMotion(NetworkEstimator):
         poses = [resect(s, x) for s, x in zip(structures, shards, strict=True)]
         structures, poses = self._upgraded(shards, structures, poses, session.collective)
         self._keep_structures(shards, owner, structures, poses)
+        metric = self.metric if self.metric_ else None
+        views = [View(*each, metric) for each in zip(shards, poses, structures, strict=True)]
+        self._context = Context(session, AffineModel(len(self.structure_)), views)
         return self
+
+    def uncertainty(
+        self,
+        quantity: Any = "structure",
+        *,
+        method: Literal["linear-response", "mean-field"] = "linear-response",
+        level: float = 0.9,
+    ) -> Uncertainty:
+        """Mean, deviation, interval and covariance of the structure, with cameras and metric integrated out.
+
+        The covariance (3 P, 3 P) is that of the shape: a rotation or translation of all points is no error of it.
+        ``method="mean-field"`` is ``structure_cov_``, which holds points independent of each other and of the cameras.
+        """
+        check_asked(self, method, level)
+        if quantity != "structure":
+            raise ValueError(
+                f"StructureFromMotion has the uncertainty of 'structure' only, received {quantity!r}"
+            )
+        if len(self.structure_) > MOST_POINTS:
+            raise ValueError(
+                f"{len(self.structure_)} points have a covariance of too many numbers, at most {MOST_POINTS} points have one: "
+                "use structure_cov_"
+            )
+        context, size = self._known_context(), self.structure_.size
+        plain = block_diag(*self.structure_cov_)
+        covariance, n_sums = plain, 0
+        if method == "linear-response":
+            covariance = context.session.agree(structure_covariance, context.shards)[0]
+            n_sums = 2 if self.metric_ else 1
+        response = Response(self.structure_.reshape(size), covariance, plain, n_sums, 0.0, 0.0)
+        notes = tuple(self._doubts())
+        for note in notes:
+            warnings.warn(note, UserWarning, stacklevel=2)
+        return Uncertainty(self.structure_.copy(), covariance, level, method, response, notes)
 
     def _checked_tracks(
         self, tracks: Any, cameras: Sequence[int] | None, session: Session

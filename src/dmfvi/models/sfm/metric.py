@@ -41,11 +41,11 @@ def normal_equations(rows: FloatArray, model: CameraModel) -> FloatArray:
     """Gram matrix (6, 6), right-hand side (6,) and sizes of the constraints of these camera rows (2F, 3)."""
     i, j = rows[0::2], rows[1::2]
     one = np.ones(len(i))
-    blocks = [(_products(i, j), 0.0 * one)]
+    blocks = [(products(i, j), 0.0 * one)]
     if model == "orthographic":
-        blocks += [(_products(i, i), one), (_products(j, j), one)]
+        blocks += [(products(i, i), one), (products(j, j), one)]
     else:
-        blocks += [(_products(i, i) - _products(j, j), 0.0 * one)]
+        blocks += [(products(i, i) - products(j, j), 0.0 * one)]
     matrix = np.concatenate([block for block, _ in blocks])
     right = np.concatenate([values for _, values in blocks])
     size = (rows.T @ rows).ravel()  # what scaled orthography is scaled by
@@ -72,12 +72,12 @@ def upgrade(equations: FloatArray, model: CameraModel) -> Upgrade:
         noise = max(float(squares - six @ right), 0.0) / (n_equations - needed)
         covariance = noise * np.linalg.inv(gram)
     else:  # any scale fulfils the constraints: take the one that keeps the cameras' size 1 on average
-        q = _symmetric(vectors[:, 0])
+        q = symmetric(vectors[:, 0])
         six = vectors[:, 0] * 2.0 * n_frames / float(np.sum(q * size))
         kept = vectors[:, 1:] / np.sqrt(values[1:])
         noise = max(float(values[0]), 0.0) / (n_equations - needed) * float(six @ six)
         covariance = noise * (kept @ kept.T)
-    q = _symmetric(six)
+    q = symmetric(six)
     spectrum, axes = np.linalg.eigh(q)
     if spectrum[0] <= FLATTEST * spectrum[-1]:
         why = (
@@ -112,7 +112,7 @@ def shape_covariance(found: Upgrade, structure: FloatArray) -> FloatArray:
 
 def _strain(found: Upgrade, six: FloatArray) -> FloatArray:
     back = np.linalg.inv(found.matrix) if found.matrix is not None else np.eye(3)
-    return np.asarray(back @ _symmetric(six) @ back.T)
+    return np.asarray(back @ symmetric(six) @ back.T)
 
 
 def _stretch(found: Upgrade, axis: FloatArray) -> float:
@@ -140,7 +140,7 @@ def first_frame_axes(rows: FloatArray, structure: FloatArray) -> FloatArray:
     return np.stack([i, j, sign * depth])
 
 
-def _products(a: FloatArray, b: FloatArray) -> FloatArray:
+def products(a: FloatArray, b: FloatArray) -> FloatArray:
     """Coefficients of a'Qb in the six numbers of Q (11, 12, 13, 22, 23, 33)."""
     cross = a[:, :, None] * b[:, None, :]
     both = cross + np.swapaxes(cross, 1, 2)
@@ -157,6 +157,6 @@ def _products(a: FloatArray, b: FloatArray) -> FloatArray:
     )
 
 
-def _symmetric(six: Any) -> FloatArray:
+def symmetric(six: Any) -> FloatArray:
     a, b, c, d, e, f = six
     return np.array([[a, b, c], [b, d, e], [c, e, f]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -73,6 +74,7 @@ class LatentDirichletAllocation(
     """
 
     _draw_name = "topics"
+    _uncertain = MappingProxyType({"topics": "topic_word_"})
     _kept = ("_steps_done",)
 
     n_components: int = 10
@@ -185,6 +187,7 @@ class LatentDirichletAllocation(
             verbose=self.verbose,
         )
         self._steps_done = made.beliefs[0].step
+        self._context = None
         self._model = model
         self._keep(replace(made, beliefs=[belief.q for belief in made.beliefs], model=model))
         return self

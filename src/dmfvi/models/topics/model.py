@@ -10,7 +10,7 @@ keep the better solution, since topics may have changed since the last step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,9 @@ from dmfvi.models.topics.kernels import Counts, DocumentPosteriors, document_pos
 START_SHAPE = 100.0
 #: documents are solved from a flat q(theta) too in the first steps, and in every so-many-th step after
 ANEW_FIRST, ANEW_EVERY = 10, 10
+
+#: how well documents are solved for derivatives
+SETTLED, SETTLED_STEPS = 1e-12, 10_000
 
 
 @dataclass
@@ -84,6 +87,13 @@ class LatentDirichletAllocation(ConjugateModel):
             np.ascontiguousarray(found.statistics.T).ravel(), float(found.bound.sum())
         )
 
+    def for_response(self) -> LatentDirichletAllocation:
+        """Documents are solved to rounding from where the fit left them, and stay there."""
+        return _Settled(
+            **{each.name: getattr(self, each.name) for each in fields(self)}
+            | {"tolerance": SETTLED, "max_steps": SETTLED_STEPS}
+        )
+
     def refreshed(self, shard: Documents) -> Documents:
         return Documents(shard.counts)
 
@@ -98,6 +108,18 @@ class LatentDirichletAllocation(ConjugateModel):
             self.max_steps,
             anew=shard.visits < ANEW_FIRST or shard.visits % ANEW_EVERY == 0,
         )
+
+
+@dataclass(frozen=True)
+class _Settled(LatentDirichletAllocation):
+    """The model near its fitted topics, where a document's q(theta) depends on the topics alone."""
+
+    @property
+    def memoryless(self) -> bool:
+        return True
+
+    def local_step(self, shard: Documents, q: Dirichlet) -> Statistics:
+        return super().local_step(replace(shard, visits=ANEW_FIRST + 1), q)
 
 
 def select_documents(documents: Documents, chosen: np.ndarray) -> Documents:
