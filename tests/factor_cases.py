@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.decomposition import PCA
+from sklearn.decomposition import PCA, FactorAnalysis
 
 from dmfvi import BayesianPCA, GammaPrior, MixtureOfPCA, PcaPrior
 from dmfvi.datasets import make_cube, make_ratings
@@ -43,8 +43,10 @@ def factor_rows(seed: int, missing: float) -> np.ndarray:
     return data
 
 
-def pca_model(missing: float, covariance: str = "full") -> BayesianPcaModel:
-    return BayesianPcaModel(Layout(6, 3, missing == 0), 2, covariance)  # type: ignore[arg-type]
+def pca_model(missing: float, covariance: str = "full", noise: str = "shared") -> BayesianPcaModel:
+    each = noise == "feature"
+    layout = Layout(6, 3, missing == 0 and not each, each)
+    return BayesianPcaModel(layout, 2, covariance, noise)  # type: ignore[arg-type]
 
 
 def ppca_model() -> PpcaModel:
@@ -58,7 +60,8 @@ def pca_shard(rows: np.ndarray) -> Any:
 def noise_draws(fit: Inference, n: int) -> np.ndarray:
     """Draws of the noise deviation, as a row."""
     p = fit.posterior
-    return np.random.default_rng(0).gamma(p.noise_shape, 1.0 / p.noise_rate, (n, 1)) ** -0.5
+    shape = (n, np.size(p.noise_shape))
+    return np.random.default_rng(0).gamma(p.noise_shape, 1.0 / p.noise_rate, shape) ** -0.5
 
 
 def principal_subspace(draw: Any) -> None:
@@ -70,6 +73,19 @@ def principal_subspace(draw: Any) -> None:
     ours = np.linalg.qr(found.posterior.loadings)[0]
     assert np.linalg.svd(theirs.components_ @ ours)[1].min() > 0.9999
     assert np.isclose(found.posterior.noise_variance, theirs.noise_variance_, rtol=0.05)
+
+
+def factor_analysis(draw: Any) -> None:
+    """With a vague prior and many rows: the loadings and the noise of maximum likelihood, as scikit-learn finds them."""
+    scales = np.array([1.0, 30.0, 0.2, 1.0, 5.0, 1e-3])
+    rng = np.random.default_rng(0)
+    noise = rng.uniform(0.2, 0.8, 6)
+    data = rng.normal(size=(4000, 2)) @ rng.normal(size=(2, 6)) + noise * rng.normal(size=(4000, 6))
+    found = BayesianPCA(2, noise="feature", tol=1e-9, random_state=0).fit(data * scales)
+    theirs = FactorAnalysis(2, tol=1e-8, max_iter=5000).fit(data)
+    ours = found.get_covariance() / np.outer(scales, scales)
+    assert np.abs(ours - theirs.get_covariance()).max() < 0.01 * np.abs(ours).max()
+    np.testing.assert_allclose(found.noise_variance_ / scales**2, theirs.noise_variance_, rtol=0.02)
 
 
 def pca_bound_nearby(model: Any, shard: Any, fit: Inference) -> tuple[float, Callable[..., float]]:
@@ -86,7 +102,7 @@ def pca_bound_nearby(model: Any, shard: Any, fit: Inference) -> tuple[float, Cal
 def moved_belief(c: Any, rng: np.random.Generator) -> Any:
     """A PCA belief a small step away: means by a part of their deviations, the noise by some percent."""
     spread = np.sqrt(np.diagonal(c.covariance, axis1=-2, axis2=-1))
-    noise, factors = c.noise.parameters(), 1 + 0.02 * rng.normal(size=2)
+    noise, factors = c.noise.parameters(), 1 + 0.02 * rng.normal(size=(2, *c.noise.batch_shape))
     return replace(
         c,
         mean=c.mean + 0.1 * spread * rng.normal(size=c.mean.shape),

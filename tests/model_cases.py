@@ -665,10 +665,17 @@ def draw_clusters(seed: int, n_nodes: int) -> Draw:
     return of_rows(data, n_nodes, model, factor_cases.MixtureRows.of, truth)
 
 
-def draw_factors(seed: int, n_nodes: int, missing: float = 0.0, covariance: str = "full") -> Draw:
+def draw_factors(
+    seed: int,
+    n_nodes: int,
+    missing: float = 0.0,
+    covariance: str = "full",
+    noise: str = "shared",
+) -> Draw:
     data = factor_cases.factor_rows(seed, missing)
-    model = factor_cases.pca_model(missing, covariance)
-    return of_rows(data, n_nodes, model, factor_cases.pca_shard, [factor_cases.NOISE_LEVEL])
+    model = factor_cases.pca_model(missing, covariance, noise)
+    levels = [factor_cases.NOISE_LEVEL] * (6 if noise == "feature" else 1)
+    return of_rows(data, n_nodes, model, factor_cases.pca_shard, levels)
 
 
 def draw_likelihood(seed: int, n_nodes: int) -> Draw:
@@ -688,12 +695,13 @@ def draw_ratings(seed: int, n_nodes: int) -> Draw:
     return Draw(model, shards, pooled, np.array([np.nan]))
 
 
-def factor_case(missing: float, covariance: str = "full") -> Case:
+def factor_case(missing: float, covariance: str = "full", noise: str = "shared") -> Case:
+    each = noise == "feature"
     return Case(
-        lambda s, n: draw_factors(s, n, missing, covariance),
+        lambda s, n: draw_factors(s, n, missing, covariance, noise),
         factor_cases.noise_draws,
-        factor_cases.principal_subspace,
-        accuracy=0.05,
+        factor_cases.factor_analysis if each else factor_cases.principal_subspace,
+        accuracy=0.15 if each else 0.05,
         coverage=(0.55, 1.0),  # mean-field: too narrow
         draws=factor_cases.noise_draws,
         bound_nearby=factor_cases.pca_bound_nearby,
@@ -866,6 +874,8 @@ CASES: dict[str, Case] = {
     "BayesianPcaModel": factor_case(0.0),
     "BayesianPcaModel/missing": factor_case(0.2),
     "BayesianPcaModel/diag": factor_case(0.2, "diag"),
+    "BayesianPcaModel/feature": factor_case(0.0, noise="feature"),
+    "BayesianPcaModel/feature,missing": factor_case(0.2, noise="feature"),
     "PpcaModel": Case(draw_likelihood, np.asarray, factor_cases.principal_subspace, data_sets=0),
     "AffineModel": Case(draw_cameras, np.asarray, factor_cases.structure_is_the_cube, data_sets=0),
     "RatingModel": Case(

@@ -22,6 +22,8 @@ EIGENVALUE_RESOLUTION = 1e-12
 
 #: nodes up to which the distances of all pairs are worked out
 MOST_PAIRS = 2000
+#: nodes up to which breadth-first searches are faster than matrices
+FEW_NODES = 20
 
 
 class Network:
@@ -190,6 +192,8 @@ class Network:
             return (0,)
         if self.n_nodes > MOST_PAIRS:
             return self._bounded_eccentricities()
+        if self.n_nodes <= FEW_NODES:
+            return tuple(found for _, found in sorted(nx.eccentricity(self.graph).items()))
         adjacency = nx.to_scipy_sparse_array(self.graph, nodelist=range(self.n_nodes))
         hops = shortest_path(adjacency, unweighted=True, directed=False)
         return tuple(int(v) for v in hops.max(1))

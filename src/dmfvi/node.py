@@ -102,6 +102,7 @@ class NodeReport:
     limited: bool
     disagreement: float
     late: bool = False
+    known: float = 1.0  # share of the nodes whose data the present estimate includes
 
 
 def start_node(job: Job, view: LocalView, shard: Any, belief: Any) -> NodeState:
@@ -130,7 +131,10 @@ def step_node(
     elif state.detection is not None and progress.disagreement > SAFETY * job.tol:
         state = state._replace(converged=False, detection=state.detection.disturbed())
     state = _stopping(job, state, min([state.stop_at, *(m.stop_at for m in inbox.values())]))
-    return state, NodeReport(progress.ready, limited, progress.disagreement, progress.late)
+    report = NodeReport(
+        progress.ready, limited, progress.disagreement, progress.late, progress.known
+    )
+    return state, report
 
 
 def message_of(job: Job, state: NodeState) -> Message:

@@ -46,7 +46,5 @@ def test_every_node_has_the_bits_of_the_pooled_posterior(name: str, graph: str) 
     reference = pooled(name, network.n_nodes)
     assert fit.converged
     assert len({digest_of(belief) for belief in fit.beliefs}) == 1
-    single_precision = name == "RatingModel"  # its kernels: sums of rows in another order differ
-    near, bound = (1e-6, 1e-7) if single_precision else (1e-9, 1e-10)
-    assert distance(fit.posterior, reference.posterior) < near
-    assert fit.lower_bound == pytest.approx(reference.lower_bound, rel=bound)
+    assert distance(fit.posterior, reference.posterior) < 1e-9
+    assert fit.lower_bound == pytest.approx(reference.lower_bound, rel=1e-10)

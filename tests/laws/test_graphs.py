@@ -38,6 +38,10 @@ def uneven(data: Any, n_nodes: int) -> list[np.ndarray]:
     return np.split(data, range(1, n_nodes))
 
 
+def named(graph: str) -> Network:
+    return Network.from_networkx(GRAPHS[graph], graph)
+
+
 @cache
 def pooled(name: str) -> Any:
     model, data = FITS[name]()
@@ -48,7 +52,7 @@ def pooled(name: str) -> Any:
 @pytest.mark.parametrize("name", FITS)
 def test_every_node_has_the_pooled_posterior_to_the_bit(name: str, graph: str) -> None:
     """Shards of one row beside one of nearly all rows, rows sorted; as many sweeps as one machine makes."""
-    network = Network.from_networkx(GRAPHS[graph], graph)
+    network = named(graph)
     model, data = FITS[name](network=network)
     model.fit(*(uneven(part, network.n_nodes) for part in data))
     reference = pooled(name)
@@ -77,10 +81,24 @@ def _numbers(part: Any) -> bytes:
     return np.asarray(part).tobytes() if isinstance(part, np.ndarray | float) else b""
 
 
+@pytest.mark.parametrize("name", ["pca", "mixture"])
+def test_nodes_that_lack_whole_features_have_the_pooled_posterior(name: str) -> None:
+    network = named("lollipop 12, 12")
+    shards = [part.copy() for part in np.array_split(ROWS, network.n_nodes)]
+    for node, part in enumerate(shards):
+        part[:, [node % 4, (node + 1) % 4]] = np.nan
+    whole = FITS[name]()[0].fit(np.concatenate(shards))
+    model = FITS[name](network=network)[0].fit(shards)
+    assert model.converged_
+    assert model.posterior_.distance(whole.posterior_) < 1e-9
+    assert model.lower_bound_ == pytest.approx(whole.lower_bound_, rel=1e-10)
+    assert len({_bits(posterior) for posterior in model.node_posteriors_}) == 1
+
+
 @pytest.mark.parametrize("transport", ["flood", "tree", "all-reduce"])
 @pytest.mark.parametrize("graph", ["lollipop 12, 12", "3-regular of 20", "binary tree of 15"])
 def test_the_way_a_sum_travels_does_not_change_a_bit(graph: str, transport: str) -> None:
-    network = Network.from_networkx(GRAPHS[graph], graph)
+    network = named(graph)
     rule = consensus.make("exact-sum", network, transport=transport)
     bits = []
     for federation in (Federation(network, rule), Federation(network)):
@@ -92,7 +110,7 @@ def test_the_way_a_sum_travels_does_not_change_a_bit(graph: str, transport: str)
 def test_rounds_are_sweeps_times_diameter() -> None:
     """Nothing can be faster: news needs a round for each hop."""
     for graph in ("3-regular of 20", "binary tree of 15", "lollipop 12, 12"):
-        network = Network.from_networkx(GRAPHS[graph], graph)
+        network = named(graph)
         rule = consensus.make("exact-sum", network, transport="flood")
         model, data = FITS["logistic"](network=Federation(network, rule))
         model.fit(*(uneven(part, network.n_nodes) for part in data))
@@ -105,10 +123,20 @@ SIMULATED = {
     Network.chain(6): (5.9, 8.2, 11.2),
     Network.chain(10): (10.4, 13.8, 20.5),
     Network.star(12): (3.6, 6.1, 10.6),
+    named("lollipop 12, 12"): (15.7, 19.6, 29.1),
+    named("3-regular of 20"): (6.4, 8.1, 11.0),
+    named("Barabasi-Albert of 50"): (5.7, 7.7, 10.2),
+    named("grid 6 x 6"): (10.1, 11.5, 14.3),
 }
 
 
-@pytest.mark.parametrize("network", SIMULATED, ids=str)
+@pytest.mark.parametrize(
+    "network",
+    [
+        pytest.param(n, marks=[] if n.n_nodes <= 20 else [pytest.mark.slow], id=str(n))
+        for n in SIMULATED
+    ],
+)
 @pytest.mark.parametrize(("place", "loss"), list(enumerate((0.1, 0.3, 0.5))))
 def test_lost_messages_cost_rounds_and_not_a_bit(network: Network, place: int, loss: float) -> None:
     lossy = Federation(network, links=Links(loss=loss, seed=2))
@@ -150,8 +178,8 @@ def precise(name: str) -> Any:
     return model.fit(*data).posterior_
 
 
-#: where sweeps take many rounds
-LONG = ("lollipop 12, 12", "random geometric of 40", "broom 8, 12", "Barabasi-Albert of 50")
+#: where sweeps take few rounds, so that fits with many sweeps are in every run
+SHORT = ("binary tree of 15", "3-regular of 20")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +188,7 @@ LONG = ("lollipop 12, 12", "random geometric of 40", "broom 8, 12", "Barabasi-Al
         pytest.param(
             name,
             graph,
-            marks=[pytest.mark.slow] if name in ("mixture", "pca") and graph in LONG else [],
+            marks=[pytest.mark.slow] if name in ("mixture", "pca") and graph not in SHORT else [],
         )
         for name in FITS
         for graph in GRAPHS
@@ -168,7 +196,7 @@ LONG = ("lollipop 12, 12", "random geometric of 40", "broom 8, 12", "Barabasi-Al
 )
 def test_bregman_admm_finds_the_pooled_posterior_too(name: str, graph: str) -> None:
     """By its exact schedule where rounding does not grow in it, else by Chebyshev rounds."""
-    network = Network.from_networkx(GRAPHS[graph], graph)
+    network = named(graph)
     model, data = FITS[name](network=Federation(network, "bregman-admm"))
     shards = [uneven(part, network.n_nodes) for part in data]
     if (
@@ -216,3 +244,16 @@ def test_statistics_without_a_sum_are_named() -> None:
         pytest.raises((OverflowError, ValueError), match=r"finite|inf"),
     ):
         infer(LinearRegression(np.ones(1)), huge, Network.ring(3))
+
+
+def test_long_vectors_travel_by_tree_where_short_ones_are_flooded() -> None:
+    """All nodes find the same transport from the vectors' length, and a fit reports what it compared."""
+    network = named("3-regular of 20")
+    rule = consensus.make("exact-sum", network)
+    for size, way in ((10, "flood"), (100_000, "tree")):
+        states = [rule.start(rule.local_view(network, i), np.zeros(size)) for i in range(20)]
+        assert {state.transport for state in states} == {way}
+        facts = rule.facts(rule.local_view(network, 0), size)
+        assert facts["transport"] == way
+        assert facts["cost"]["tree"]["bytes"] < facts["cost"]["flood"]["bytes"]
+        assert facts["rounds"] == facts["cost"][way]["rounds"]

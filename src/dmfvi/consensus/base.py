@@ -58,6 +58,7 @@ class Progress:
     ready: bool  # the estimate may be used: time for a local sweep
     disagreement: float  # bound on the relative distance from the average, as seen from here
     late: bool = False  # a neighbour's newest message was missing this round
+    known: float = 1.0  # share of the nodes whose data the present estimate includes
 
 
 class ConsensusRule(ABC):
@@ -97,6 +98,10 @@ class ConsensusRule(ABC):
 
     def for_engine(self, reliable: bool, transport: str) -> ConsensusRule:
         """The rule where messages may be lost, or where the engine has one way to sum only."""
+        return self
+
+    def for_loss(self, network: Network, loss: float) -> ConsensusRule:
+        """The rule where this share of all messages is known to be lost."""
         return self
 
     def for_model(self, model: Any, belief: Any) -> ConsensusRule:

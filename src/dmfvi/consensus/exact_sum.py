@@ -23,6 +23,7 @@ import numpy as np
 from dmfvi.consensus.allreduce import EVERYONE
 from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, LostTrack, Progress
 from dmfvi.consensus.fixed_point import Digits, decode, encode, normalised, total, total_of
+from dmfvi.consensus.sum_cost import LEAST_LENGTH, cheapest, cost
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.tags import stored_as
@@ -34,13 +35,9 @@ MASK_BITS = 48
 HEAD = 5
 #: rounds until an answer to a message can be there
 ANSWER_ROUNDS = 2
-#: seconds that a round and a byte take in the cost model
-ROUND_SECONDS, BYTE_SECONDS = 1e-3, 1e-8
-#: digits of a partial sum in the cost model, with eight bytes each
-TYPICAL_DIGITS = 5
 
 
-@stored_as("tree-place")
+@stored_as("tree-place", version=2)
 @dataclass(frozen=True)
 class TreeView(LocalView):
     """A node's place in the network and in its breadth-first tree."""
@@ -49,6 +46,8 @@ class TreeView(LocalView):
     parent: int | None  # in the breadth-first tree around a centre; None for its root
     children: tuple[int, ...]
     radius: int  # height of that tree
+    n_edges: int
+    n_inner: int  # nodes that have children in the tree
 
     @classmethod
     def of(cls, network: Network, node: int) -> TreeView:
@@ -62,6 +61,8 @@ class TreeView(LocalView):
             None if parents[node] == node else parents[node],
             tuple(j for j in neighbours if parents[j] == node),
             network.radius,
+            network.n_edges,
+            network.n_inner,
         )
 
 
@@ -107,7 +108,8 @@ class ExactSum(ConsensusRule):
     Parameters
     ----------
     transport : {"auto", "flood", "tree", "all-reduce"}, default="auto"
-        How the sum travels; "auto" is the cheaper of "flood" and "tree" for the network.
+        How the sum travels; "auto" is the cheaper of "flood" and "tree" for the network and the length of the vectors
+        (``sum_cost``).
     resend : bool, default=False
         Send again from the beginning, not only once a message was missed; for links that may lose some.
     """
@@ -125,15 +127,15 @@ class ExactSum(ConsensusRule):
         self.transport = transport
         self._asked = transport != "auto"  # for this transport and no other
         self.resend = resend
+        self._loss = 0.0
         self._last_sum: tuple[list[FloatArray], FloatArray] | None = None
         self.collective = transport == "all-reduce"  # type: ignore[misc]
         self.tolerates_loss = not self.collective  # type: ignore[misc]
 
-    def for_network(self, network: Network) -> ConsensusRule:
-        if self.transport != "auto":
-            return self
-        way = min(("flood", "tree"), key=lambda way: cost(way, network).seconds)
-        return self._by(way, self.resend)
+    def for_loss(self, network: Network, loss: float) -> ConsensusRule:
+        made = self._by(self.transport, self.resend)
+        made._loss = loss
+        return made
 
     def for_engine(self, reliable: bool, transport: str) -> ConsensusRule:
         if self._asked and transport not in ("auto", self.transport):
@@ -146,7 +148,7 @@ class ExactSum(ConsensusRule):
 
     def _by(self, way: str, resend: bool) -> ExactSum:
         made = ExactSum(way, resend)  # type: ignore[arg-type]
-        made._asked = self._asked
+        made._asked, made._loss = self._asked, self._loss
         return made
 
     def for_model(self, model: Any, belief: Any) -> ConsensusRule:
@@ -164,7 +166,8 @@ class ExactSum(ConsensusRule):
         return True
 
     def start(self, view: TreeView, target: FloatArray) -> SumState:
-        return _begun(SumState(view, self._way(view), target, lossy=self.resend), target)
+        way = self._way(view, len(target))
+        return _begun(SumState(view, way, target, lossy=self.resend), target)
 
     def advance(self, state: SumState, inbox: Mapping[int, Incoming]) -> tuple[SumState, Progress]:
         if state.transport == "all-reduce":
@@ -180,7 +183,9 @@ class ExactSum(ConsensusRule):
         if state.result is None:
             state = state._replace(result=self._result(state))
         ready = state.result is not None
-        return state, Progress(ready, 0.0, late=bool(late))
+        held = len(state.vectors) + len(state.partials)  # of a tree: itself and branches
+        known = 1.0 if ready else held / state.view.n_nodes
+        return state, Progress(ready, 0.0, late=bool(late), known=known)
 
     def _result(self, state: SumState) -> FloatArray | None:
         """The sum, if this node can know it; nodes of one process that hold the same vectors add them once."""
@@ -230,39 +235,25 @@ class ExactSum(ConsensusRule):
         return state.own if state.result is None else state.result
 
     def facts(self, view: TreeView, size: int) -> dict[str, Any]:
-        return super().facts(view, size) | {"transport": self._way(view)}
+        """Also the transport, and what a sum costs by it and by the other in the cost model."""
+        way = self._way(view, size)
+        found = super().facts(view, size) | {"rounds": _rounds(way, view), "transport": way}
+        if way == "all-reduce":
+            return found
+        counted = max(size, LEAST_LENGTH)
+        priced = {each: cost(each, view, counted, self._loss) for each in ("flood", "tree")}
+        return found | {"cost": {each: price._asdict() for each, price in priced.items()}}
 
     def rounds_per_sweep(self, view: TreeView) -> int:
-        return {"all-reduce": 2, "tree": 2 * view.radius}.get(self._way(view), view.diameter) or 1
+        ways = ("flood", "tree") if self.transport == "auto" else (self.transport,)
+        return max(_rounds(way, view) for way in ways)
 
-    def _way(self, view: TreeView) -> str:
-        return "flood" if self.transport == "auto" else self.transport
-
-
-# -- the cost model -------------------------------------------------------------------------------
+    def _way(self, view: TreeView, length: int) -> str:
+        return cheapest(view, length, self._loss) if self.transport == "auto" else self.transport
 
 
-class Cost(NamedTuple):
-    """Rounds and bytes of one sum of ``n`` numbers by one transport, without loss."""
-
-    rounds: int
-    bytes: float
-    seconds: float
-
-
-def cost(transport: str, network: Network, n: int = 1000) -> Cost:
-    """What one sum costs: a round takes a millisecond, a link carries 100 MB a second."""
-    v, links = network.n_nodes, 2 * network.n_edges
-    if transport == "tree":
-        rounds = 2 * network.radius
-        up = 8.0 * (v - network.n_inner) + 8.0 * TYPICAL_DIGITS * network.n_inner
-        sent = n * (up + 8.0 * (v - 1))
-        busiest = n * 8.0 * TYPICAL_DIGITS
-    else:
-        rounds = network.diameter
-        sent = 8.0 * n * v * links
-        busiest = 8.0 * n * v
-    return Cost(rounds, sent, rounds * ROUND_SECONDS + busiest * BYTE_SECONDS)
+def _rounds(way: str, view: TreeView) -> int:
+    return {"all-reduce": 2, "tree": 2 * view.radius}.get(way, view.diameter) or 1
 
 
 # -- one sum --------------------------------------------------------------------------------------
@@ -413,7 +404,8 @@ def _read(payload: FloatArray, size: int, n_nodes: int) -> Parcel | None:
         rows = payload[at : at + digits].reshape(n_digits, size)
         partial = Digits(low, rows.astype(np.int64))
     at += digits
-    vectors = {i: payload[at + k * size : at + (k + 1) * size].copy() for k, i in enumerate(ids)}
+    # parts of the message itself: nobody writes into one
+    vectors = {i: payload[at + k * size : at + (k + 1) * size] for k, i in enumerate(ids)}
     if n_nodes and not all(0 <= i < n_nodes for i in ids):
         return None
     return Parcel(number, previous, has, vectors, partial)

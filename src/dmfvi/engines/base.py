@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dmfvi.consensus.base import ConsensusRule
 from dmfvi.lifetime import raise_if_interrupted
 from dmfvi.network import Network
 from dmfvi.node import Job, NodeReport, NodeState
 from dmfvi.tags import stored_as
+
+#: nodes of a process up to which the history has a line for each
+MOST_NODES_RECORDED = 200
+
+
+@stored_as("node-round")
+class NodeRound(NamedTuple):
+    """One node's part of a round."""
+
+    change: float
+    disagreement: float
+    known: float  # share of the nodes whose data its present sum includes
 
 
 @stored_as("round-record")
@@ -27,6 +39,10 @@ class RoundRecord:
     swept: bool
     sweeps: int = 0  # of the node that has made most of them
     least_sweeps: int = 0  # of the node that has made fewest
+    known: float = (
+        1.0  # share of the nodes whose data the sums include, at the node that knows least
+    )
+    nodes: tuple[NodeRound, ...] = ()  # where a process runs several, and not too many
 
 
 @dataclass
@@ -112,4 +128,19 @@ def record_round(
         swept=any(report.swept for report in acted),
         sweeps=max(node.sweeps for node in nodes),
         least_sweeps=min(node.sweeps for node in nodes),
+        known=min((report.known for report in acted), default=1.0),
+        nodes=_by_node(nodes, reports),
+    )
+
+
+def _by_node(
+    nodes: Sequence[NodeState], reports: Sequence[NodeReport | None]
+) -> tuple[NodeRound, ...]:
+    if not 1 < len(nodes) <= MOST_NODES_RECORDED:
+        return ()
+    return tuple(
+        NodeRound(node.change, float("nan"), float("nan"))
+        if report is None
+        else NodeRound(node.change, report.disagreement, report.known)
+        for node, report in zip(nodes, reports, strict=True)
     )

@@ -57,8 +57,13 @@ class Links:
     @property
     def reliable(self) -> bool:
         """Whether every message arrives in the next round."""
+        return not self.highest_loss and self.delay == 0 and not self.pauses
+
+    @property
+    def highest_loss(self) -> float:
+        """Loss probability of the worst link."""
         losses = self.loss.values() if isinstance(self.loss, Mapping) else [self.loss]
-        return not any(losses) and self.delay == 0 and not self.pauses
+        return max(losses, default=0.0)
 
     def loss_of(self, sender: int, receiver: int) -> float:
         """Loss probability of one directed link."""

@@ -149,6 +149,14 @@ class Model(ABC):
         """The belief that a total near the fitted one implies."""
         return self.absorb(total, own, belief).belief
 
+    def derivative(self, shard: Any, belief: Any) -> Any:
+        """The derivative of a sweep at a fitted belief (``response.Derivative``), or None: by differences."""
+        return None
+
+    def named_tilts(self, belief: Any, name: str) -> FloatArray | None:
+        """``tilts`` of a quantity that is asked for by name, where they are known in closed form."""
+        return None
+
     def expected(self, belief: Any) -> FloatArray:
         """Expectations of the statistics that the entries of the total are natural parameters of, (n,)."""
         raise NotImplementedError(f"{type(self).__name__} has no linear response")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from itertools import pairwise
@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 
 from dmfvi import consensus, engines
 from dmfvi.consensus.base import ConsensusRule
-from dmfvi.engines.base import Engine, RoundRecord, Run, Task
+from dmfvi.engines.base import Engine, NodeRound, RoundRecord, Run, Task
 from dmfvi.engines.local import LocalEngine
 from dmfvi.inference.acceleration import Accelerated
 from dmfvi.inference.collective import Collective
@@ -30,6 +30,8 @@ from dmfvi.storage.structured import digest_of
 
 #: columns of a history
 HISTORY = ("round", "objective", "change", "disagreement", "bytes_sent", "limited_steps")
+#: rounds at most that are kept node by node
+MOST_ROUNDS_BY_NODE = 150
 #: with lost or late messages a sweep may take this many times its usual rounds, and some more
 SLOW_LINKS, MORE_ROUNDS = 20, 1000
 #: bounds that differ by less than this part are the same
@@ -102,6 +104,21 @@ class Inference:
         """One entry per round of objective, change, disagreement, bytes sent and limited steps."""
         return {name: np.array([getattr(r, name) for r in self.run.history]) for name in HISTORY}
 
+    @property
+    def node_history(self) -> dict[str, FloatArray]:
+        """Rounds, evenly chosen, and for each of them and each node change, disagreement and share of the sum known.
+
+        Empty where this process runs one node, or very many.
+        """
+        recorded = [r for r in self.run.history if r.nodes]
+        if not recorded:
+            return {}
+        places = np.linspace(0, len(recorded) - 1, min(len(recorded), MOST_ROUNDS_BY_NODE))
+        chosen = [recorded[place] for place in np.unique(places.astype(int))]
+        values = np.array([r.nodes for r in chosen], dtype=np.float32)
+        parts = {name: values[:, :, k] for k, name in enumerate(NodeRound._fields)}
+        return {"round": np.array([r.round for r in chosen]), **parts}
+
     def spread(self) -> float:
         """Largest relative distance of a node's posterior from node 0's."""
         return max(float(q.distance(self.posterior)) for q in self.posteriors)
@@ -156,7 +173,7 @@ def infer(
     random_state : int, RandomState or None
         Seed of the start.
     verbose : int
-        0 is silent, 1 shows a progress bar.
+        0 is silent, 1 shows a progress bar, 2 a row for each node.
     observer : callable or None
         Called after every round with the record and the inference so far; returning True ends the run.
     carried : sequence of arrays or None
@@ -242,6 +259,8 @@ class Session:
             chosen, graph, **({} if isinstance(chosen, ConsensusRule) else settings)
         )
         rule = rule.for_engine(engine.reliable, engine.transport)
+        if isinstance(engine, LocalEngine):
+            rule = rule.for_loss(graph, engine.links.highest_loss)
         return cls(graph, rule, engine, Collective(graph, engine, rule), network is None)
 
     @property
@@ -323,11 +342,13 @@ class Session:
         replicated: bool = False,
         verbose: int = 0,
         observer: InferenceObserver | None = None,
+        log_volume: float = 0.0,
     ) -> Inference:
         """Start, run and choose; see ``infer``.
 
         ``tol=None`` makes exactly ``max_iter`` sweeps. ``start`` is a belief for all nodes, or a list with one per
         shard. ``replicated`` shares count the prior at every node, as the paper writes it.
+        ``log_volume`` is added to the objective that observers and the terminal are shown: that of data in other units.
         """
         _check_settings(tol, max_iter, n_init, max_rounds)
         self._check_shards(shards)
@@ -345,7 +366,16 @@ class Session:
             begun = self.start(model, fresh, seed) if start is None else _one_each(start, shards)
             limits = max_iter, max_rounds or self._most_rounds(max_iter)
             attempt = _Attempt(
-                model, fresh, begun, carried, tol, *limits, replicated, verbose, observer
+                model,
+                fresh,
+                begun,
+                carried,
+                tol,
+                *limits,
+                replicated,
+                verbose,
+                observer,
+                log_volume,
             )
             made = self._run(attempt, acceleration)
             # the same choice at all nodes; starts that end alike keep the first's labels
@@ -390,10 +420,12 @@ class Session:
             return Inference(model, plain, run, *spent, rule.facts(view, run.vector_size))
 
         so_far, most = Run(beliefs), attempt.max_rounds
-        with live_rounds(self.label, attempt.tol or 1.0, most, attempt.verbose > 0) as show:
+        names = [self.network.labels[node] for node in self.here]
+        with live_rounds(self.label, attempt.tol or 1.0, most, attempt.verbose, names) as show:
             improper = [0]
 
             def watch(record: RoundRecord, now: list[Any]) -> bool | None:
+                record = replace(record, objective=record.objective + attempt.log_volume)
                 show(record)
                 if record.swept and self.exact and self.whole:
                     improper[0] = improper[0] + 1 if record.limited_steps else 0
@@ -444,6 +476,7 @@ class _Attempt:
     replicated: bool
     verbose: int
     observer: InferenceObserver | None = field(default=None)
+    log_volume: float = 0.0
 
     def batches(self) -> Sequence[Any]:
         """The shards, with the statistics of earlier batches."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,6 +51,33 @@ class FeatureUnits:
         return np.asarray((data - self.shift) / self.scale)
 
 
+class AgreedMeans(NamedTuple):
+    """Rows of all nodes, observed entries of each feature (D,), their means (D,), and whether nothing is missing."""
+
+    n_samples: float
+    counts: FloatArray
+    means: FloatArray
+    complete: bool
+
+
+def agree_on_means(
+    data: FloatArray, weight: FloatArray | None = None
+) -> Generator[FloatArray, FloatArray, AgreedMeans]:
+    """Counts and means of all features in one sum. A row of weight two counts as two rows."""
+    seen, d = np.isfinite(data), data.shape[1]
+    times = np.ones(len(data)) if weight is None else weight
+    total = yield np.concatenate([[times.sum()], times @ np.where(seen, data, 0.0), times @ seen])
+    n_samples, counts = float(total[0]), total[1 + d :]
+    if weight is None:  # whole numbers, whatever the consensus has left of rounding
+        n_samples, counts = float(round(n_samples)), np.round(counts)
+    few = counts < (0.5 if weight is None else 1e-12 * max(n_samples, 1e-300))
+    if few.any():  # where each process has one node, only the sum knows
+        unseen = ", ".join(str(j) for j in np.flatnonzero(few)[:5])
+        raise ValueError(f"nobody has observed feature {unseen}: drop it at every node")
+    complete = bool((np.abs(counts - n_samples) <= 1e-9 * n_samples).all())
+    return AgreedMeans(n_samples, counts, total[1 : 1 + d] / counts, complete)
+
+
 def agree_on_units(
     data: FloatArray, weight: FloatArray | None = None
 ) -> Generator[FloatArray, FloatArray, FeatureUnits]:
@@ -57,20 +85,9 @@ def agree_on_units(
 
     A row of weight two counts as two rows.
     """
-    seen = np.isfinite(data)
-    d = data.shape[1]
-    times = np.ones(len(data)) if weight is None else weight
-    total = yield np.concatenate([[times.sum()], times @ np.where(seen, data, 0.0), times @ seen])
-    n_samples, counts = float(total[0]), total[1 + d :]
-    if weight is None:  # whole numbers, whatever the consensus has left of rounding
-        n_samples, counts = float(round(n_samples)), np.round(counts)
-    few = counts < (0.5 if weight is None else 1e-12 * max(n_samples, 1e-300))
-    if few.any():
-        unseen = ", ".join(str(j) for j in np.flatnonzero(few)[:5])
-        raise ValueError(f"nobody has observed feature {unseen}: drop it, it is missing everywhere")
-    shift = total[1 : 1 + d] / counts
+    n_samples, counts, shift, complete = yield from agree_on_means(data, weight)
+    seen, times = np.isfinite(data), np.ones(len(data)) if weight is None else weight
     centred = np.where(seen, data - shift, 0.0)
-    complete = bool((np.abs(counts - n_samples) <= 1e-9 * n_samples).all())
     spread = times[:, None] * centred
     local = pack_symmetric(centred.T @ spread) if complete else (centred * spread).sum(0)
     total = yield local

@@ -18,7 +18,15 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from dmfvi.engines.base import Observer, RoundRecord, Run, Task, check_links
+from dmfvi.engines.base import (
+    MOST_NODES_RECORDED,
+    NodeRound,
+    Observer,
+    RoundRecord,
+    Run,
+    Task,
+    check_links,
+)
 from dmfvi.engines.local import LocalEngine
 from dmfvi.engines.net.clock import REAL, Clock
 from dmfvi.engines.net.endpoint import NetworkNode, Timing
@@ -153,7 +161,12 @@ class InProcessEngine:
         last = _merged([run.history[-1] for run in ended])
         history = merged.history or [last]
         history[-1] = replace(history[-1], objective=last.objective)  # of one that caught up
-        return Run([run.beliefs[0] for run in ended], history, all(run.converged for run in ended))
+        return Run(
+            [run.beliefs[0] for run in ended],
+            history,
+            all(run.converged for run in ended),
+            vector_size=ended[0].vector_size,
+        )
 
     def forget(self) -> None:
         """Remove the checkpoints."""
@@ -281,7 +294,15 @@ class MergedRounds:
             first = self.last[0] or acting[0]
             merged = _merged(acting)
             change = max(record.change for record in self.last if record is not None)
-            merged = replace(merged, objective=first.objective, change=change)
+            known = [record for record in self.last if record is not None]
+            few = len(self.last) <= MOST_NODES_RECORDED and len(known) == len(self.last)
+            nodes = (NodeRound(each.change, each.disagreement, each.known) for each in known)
+            merged = replace(
+                merged,
+                objective=first.objective,
+                change=change,
+                nodes=tuple(nodes) if few else (),
+            )
             self.history.append(merged)
             if self.observer is not None and self.observer(merged, list(self.beliefs)):
                 self.stop = True
@@ -299,4 +320,5 @@ def _merged(records: Sequence[RoundRecord]) -> RoundRecord:
         swept=any(record.swept for record in records),
         sweeps=max(record.sweeps for record in records),
         least_sweeps=min(record.least_sweeps for record in records),
+        known=min(record.known for record in records),
     )

@@ -1,0 +1,129 @@
+"""The law of units: x -> a x + b changes nothing beyond the input's rounding, for every estimator with real features.
+
+Columns are moved to 1e8 deviations from zero and scaled by 1e-8 or 1e8, and the reference is a fit to the same rounded
+numbers moved back, so that only what the library loses itself counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import estimator_cases
+from dmfvi.deploy.kinds import KINDS
+from dmfvi.readers.tables import Table
+
+#: estimators without real features: counts, symbols, times only, ratings, image tracks, and the plain SVD, which has no mean
+NO_FEATURES = {
+    "latent-dirichlet-allocation",
+    "categorical-hmm",
+    "kaplan-meier",
+    "rating-factorization",
+    "structure-from-motion",
+    "svd-factorization",
+}
+#: those with one noise level, whose columns have one unit
+ONE_SCALE = {"ppca", "mixture-of-pca"}
+WITH_FEATURES = sorted(set(KINDS) - NO_FEATURES)
+#: how far an offset of 1e8 deviations may move an answer: rounding is 1e-8 of a deviation
+CLOSE = 1e-5
+
+
+def table_of(kind: str) -> tuple[Any, np.ndarray, list[int]]:
+    """Settings of a small case, its rows, and which columns are features."""
+    case = estimator_cases.CASES[kind]
+    data = np.concatenate(case.shards)
+    special = {place - 1 for place in case.model.columns.values() if isinstance(place, int)}
+    return case.model, data, [j for j in range(data.shape[1]) if j not in special]
+
+
+def answers(model: Any, rows: np.ndarray, factor: np.ndarray, shift: np.ndarray) -> dict[str, Any]:
+    """What a model says, in the units of the columns before they were scaled and moved."""
+    found: dict[str, Any] = {}
+    if hasattr(model, "coef_"):
+        d = len(factor)
+        covariance = np.asarray(model.coef_covariance_)[..., :d, :d]
+        found["coef"] = np.asarray(model.coef_) * factor
+        found["coef deviations"] = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1)) * factor
+    if hasattr(model, "means_"):
+        found["means"] = (np.asarray(model.means_) - shift) / factor
+    if hasattr(model, "covariances_"):
+        found["covariances"] = np.asarray(model.covariances_) / np.outer(factor, factor)
+    if hasattr(model, "get_covariance"):
+        found["covariance"] = model.get_covariance() / np.outer(factor, factor)
+    if model._data_form != "rows":
+        return found
+    for name in ("predict", "predict_proba", "transform"):
+        if hasattr(model, name):
+            try:
+                found[name] = np.asarray(getattr(model, name)(rows))
+            except TypeError:  # needs more than rows
+                continue
+    if hasattr(model, "impute"):
+        holes = rows.copy()
+        holes[::3, 0] = np.nan
+        found["impute"] = (model.impute(holes) - shift) / factor
+        found["interval"] = (model.impute_interval(holes)[1] - shift) / factor
+        volume = np.isfinite(rows) @ np.log(factor)
+        found["score_samples"] = model.score_samples(rows) + volume
+    return found
+
+
+def fitted(settings: Any, data: np.ndarray, features: list[int]) -> tuple[Any, np.ndarray]:
+    return settings.fit(Table(data, None)), data[:, features]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("factor", [1e-8, 1e8])
+@pytest.mark.parametrize("kind", WITH_FEATURES)
+def test_units_change_nothing(kind: str, factor: float) -> None:
+    settings, data, features = table_of(kind)
+    d = len(features)
+    factors = np.full(d, factor)
+    if kind not in ONE_SCALE:
+        factors[::2] = 1.0 / factor
+    spread = np.nanstd(data[:, features], axis=0)
+    shift = factors * spread * np.where(np.arange(d) % 3 == 2, -1e3, 1e8)
+    moved, back = data.copy(), data.copy()
+    moved[:, features] = factors * data[:, features] + shift
+    back[:, features] = (moved[:, features] - shift) / factors  # the same rounding
+    there, rows = fitted(settings, moved, features)
+    here, own = fitted(settings, back, features)
+    told = answers(there, rows, factors, shift)
+    wanted = answers(here, own, np.ones(d), np.zeros(d))
+    assert told.keys() == wanted.keys()
+    assert told
+    if "coef" in wanted:  # in posterior deviations
+        deviations = wanted["coef deviations"]
+        told["coef"] = (told["coef"] - wanted["coef"]) / deviations
+        told["coef deviations"] = told["coef deviations"] / deviations
+        wanted |= {"coef": np.zeros_like(told["coef"]), "coef deviations": np.ones_like(deviations)}
+    for name, value in wanted.items():
+        size = max(1.0, float(np.nanmax(np.abs(value))))
+        np.testing.assert_allclose(
+            told[name], value, atol=CLOSE * size, err_msg=f"{name} of {kind}"
+        )
+    if hasattr(here, "lower_bound_"):
+        density = hasattr(here, "impute")  # that of the rows, not of a target given them
+        volume = np.isfinite(own).sum(0) @ np.log(factors) if density else 0.0
+        assert abs(there.lower_bound_ + volume - here.lower_bound_) < CLOSE * len(data)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in WITH_FEATURES if not KINDS[kind]._from_columns.__code__.co_argcount]
+)
+def test_types_change_nothing(kind: str, dtype: type) -> None:
+    settings, data, _ = table_of(kind)
+    typed = (np.where(np.isnan(data), 0.0, data) * 1000).astype(dtype)
+    estimator = settings.estimator()
+    one, other = (estimator.fit(x).lower_bound_ for x in (typed, typed.astype(np.float64)))
+    assert one == pytest.approx(other, rel=1e-12)
+
+
+def test_every_estimator_is_in_the_law_or_excluded() -> None:
+    assert set(KINDS) >= NO_FEATURES | ONE_SCALE
+    assert set(WITH_FEATURES) <= set(estimator_cases.CASES)
