@@ -44,7 +44,7 @@ class Cluster:
         self.folder, self.network, self.shards = folder, network, shards
         self.faults = faults or Faults()
         self.timing = timing or Timing(patience=0.05, silence=30.0, settle=0.3, linger=30.0)
-        self.model = model or ModelSettings.of(n_components=2)
+        self.model = model or ModelSettings.of(n_components=2, noise="shared")
         self.every, self.compression = every, compression
         self.wait_seconds = 60.0
         self.clock = SimulatedClock()

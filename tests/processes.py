@@ -41,7 +41,7 @@ class Processes:
         shards: Sequence[np.ndarray],
         authority: Path | None,
         *,
-        model: str = "n_components = 2",
+        model: str = "n_components = 2\nnoise = 'shared'",
         timing: str = "patience = 60.0\nsettle = 1.0",
         node: str = "checkpoint_every = 4",
         faults: str = "",

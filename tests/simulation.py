@@ -1,14 +1,16 @@
 """A deterministic simulation of nodes on a network: the protocol's own code, with simulated messages, clocks and faults.
 
 A schedule is drawn from a seed: a graph, data, lost, late and doubled messages, and crashes, freezes, cut links,
-restarts with the same or other data, nodes that leave, second nodes with one id. Nothing else is random, so a failure
-is replayed by its seed:
+restarts with the same or other data, two nodes that come back with each other's data, clocks that jump between two
+starts, nodes that leave, second nodes with one id and copies of whole machines, neighbours that claim to receive from
+a node that has gone, and old views that are sent again. Nothing else is random: a failure is replayed by its seed.
 
     python tests/simulation.py --replay 4711
     python tests/simulation.py --schedules 1000000 --first 0 --jobs 2
 
-Invariants: a node ends with a result only if that is the result of exactly the members and data it names; nodes that
-name the same members and data hold the same bits; no node ends alone while others are there; every run ends.
+Invariants: a node ends with a result only if that is the result of exactly the members and data it names, all of whom
+have run with these data; nodes that name the same members and data hold the same bits; no first fit begins with fewer
+members than were waited for; no node ends alone while others are there; every run ends.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -34,9 +37,11 @@ import numpy as np
 
 from dmfvi.consensus import ExactSum
 from dmfvi.engines.base import Run, Task
+from dmfvi.engines.net import endpoint as endpoints
 from dmfvi.engines.net.clock import Clock
 from dmfvi.engines.net.endpoint import NetworkNode, Timing
 from dmfvi.engines.net.engine import NetworkEngine
+from dmfvi.engines.net.frames import VIEW
 from dmfvi.engines.net.lifecycle import Lifecycle, Outcome
 from dmfvi.engines.net.membership import Share
 from dmfvi.inference.model import Update
@@ -48,6 +53,27 @@ from dmfvi.storage.journal import Journal
 TOO_LONG = 2000.0
 #: sweeps of the simulated fit
 SWEEPS = 2
+#: offset of a frame's kind
+KIND = 5
+#: what goes wrong
+FAULTS = (
+    "crash",
+    "restart",
+    "other data",
+    "swap",
+    "freeze",
+    "cut",
+    "leave",
+    "twin",
+    "copy",
+    "deaf",
+    "replay",
+)
+
+
+#: one frame goes to several neighbours, and a view is sent again and again: reading is a function of the bytes
+endpoints.unpack = lru_cache(maxsize=512)(endpoints.unpack)
+endpoints.read_entries = lru_cache(maxsize=512)(endpoints.read_entries)
 
 
 class Violation(AssertionError):
@@ -159,6 +185,7 @@ class Simulation:
     processes: list[Process] = field(default_factory=list)
     values: dict[bytes, float] = field(default_factory=dict)  # digest -> data
     cut: set[frozenset[int]] = field(default_factory=set)
+    said: list[tuple[int, bytes]] = field(default_factory=list)  # views, by sender
     log: list[str] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
 
@@ -166,6 +193,10 @@ class Simulation:
         rng = self.rng = random.Random(self.seed)
         self.n_nodes = rng.choice((2, 3, 3, 4, 5))
         self.edges = random_graph(rng, self.n_nodes)
+        self.neighbours_of = [
+            tuple(sorted(a if b == node else b for a, b in self.edges if node in (a, b)))
+            for node in range(self.n_nodes)
+        ]
         self.loss = rng.choice((0.0, 0.0, 0.05, 0.2))
         self.late = rng.choice((0.001, 0.05, 0.4))
         self.doubled = rng.choice((0.0, 0.1))
@@ -181,6 +212,7 @@ class Simulation:
         ]
         self.wait_for = rng.choice((self.n_nodes, self.n_nodes, 2, 1))
         self.disks = [Disk() for _ in range(self.n_nodes)]
+        self.recording = False
 
     # -- events -------------------------------------------------------------------------
 
@@ -191,11 +223,13 @@ class Simulation:
         self.log.append(f"{self.clock.now:9.3f}  {text}")
 
     def neighbours(self, node: int) -> tuple[int, ...]:
-        return tuple(sorted(a if b == node else b for a, b in self.edges if node in (a, b)))
+        return self.neighbours_of[node]
 
     def send(self, sender: Process, data: bytes) -> None:
         """Frames go to whatever runs as a neighbour's id when they arrive."""
         rng, now = self.rng, self.clock.now
+        if self.recording and data[KIND] == VIEW:
+            self.said.append((sender.node, data))
         for peer in self.neighbours(sender.node):
             if frozenset((sender.node, peer)) in self.cut or rng.random() < self.loss:
                 continue
@@ -251,7 +285,8 @@ class Simulation:
         digest = hashlib.sha256(f"{node} {value}".encode()).digest()
         self.values[digest] = value
         share = Share(self.rng.getrandbits(60), 0, digest, 1)
-        version = 1000 + int(self.clock.now)
+        jump = self.rng.choice((0, 0, 0, -500, 500))  # of the machine's clock since the last start
+        version = 1000 + int(self.clock.now) + jump
         holder: list[Process] = []
 
         class Wire:
@@ -271,7 +306,12 @@ class Simulation:
         if disk.entry is not None:
             endpoint.come_back(disk.entry)
 
+        begun: list[int] = []
+
         def fit(network: Network) -> Generator[float, None, float]:
+            if not begun and len(endpoint.view.entries) < self.wait_for:
+                raise Violation(f"node {node} has met {len(endpoint.view.entries)} nodes")
+            begun.append(endpoint.epoch)
             disk.entry = endpoint.view.remembered()
             journal = MemoryJournal(disk, node, f"{digest.hex()} {endpoint.epoch}")
             journal.resume()
@@ -333,8 +373,9 @@ class Simulation:
     def fault(self) -> Callable[[], None]:
         """Something that goes wrong."""
         rng = self.rng
-        kind = rng.choice(("crash", "restart", "other data", "freeze", "cut", "leave", "twin"))
+        kind = rng.choice(FAULTS)
         self.faults[kind] += 1
+        self.recording = self.recording or kind == "replay"
         node, seconds = (
             rng.randrange(self.n_nodes),
             rng.choice((0.1, 1.0, 4.0, 20.0)) * rng.random(),
@@ -350,6 +391,8 @@ class Simulation:
                 self.say(f"link {sorted(edge)} is cut for {seconds:.2f}")
             elif kind == "twin":
                 self.start(node, value, Disk())
+            elif kind == "replay":
+                self.replay()
             elif not running:
                 return
             elif kind == "freeze":
@@ -357,6 +400,14 @@ class Simulation:
                 self.say(f"{name(running[0])} is frozen for {seconds:.2f}")
             elif kind == "leave":
                 self.leave(running[0])
+            elif kind == "deaf":
+                endpoint = running[0].endpoint
+                endpoint.timing = replace(endpoint.timing, silence=10.0 * endpoint.timing.silence)
+                self.say(f"{name(running[0])} claims to receive from whoever has gone")
+            elif kind == "copy":  # of the whole machine: data, checkpoint and entry
+                self.start(node, running[0].value, copy(self.disks[node]))
+            elif kind == "swap":
+                self.swap(running[0], seconds)
             else:
                 self.crash(running[0])
                 if not keeps_disk:
@@ -366,6 +417,27 @@ class Simulation:
                     self.at(now + seconds, lambda: self.start(node, again))
 
         return happen
+
+    def swap(self, one: Process, seconds: float) -> None:
+        """Two nodes crash and come back at once, each with the other's data."""
+        others = [process for process in self.running() if process.node != one.node]
+        if not others:
+            return
+        other = self.rng.choice(others)
+        for process, value in ((one, other.value), (other, one.value)):
+            self.crash(process)
+            again = lambda node=process.node, value=value: self.start(node, value)  # noqa: E731
+            self.at(self.clock.now + seconds, again)
+
+    def replay(self) -> None:
+        """Views that were sent before are sent again: some of nodes that have gone or have changed since."""
+        for sender, data in self.rng.choices(self.said, k=min(5, len(self.said))):
+            for peer in self.neighbours(sender):
+                self.at(
+                    self.clock.now,
+                    lambda peer=peer, sender=sender, data=data: self.arrive(peer, sender, data),
+                )  # type: ignore[misc]
+        self.say("old views are sent again")
 
     # -- invariants ---------------------------------------------------------------------
 

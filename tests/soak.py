@@ -36,11 +36,13 @@ from dmfvi.readers.tables import Table
 from machines import Machines
 from processes import Processes
 
-MODEL = ModelSettings.of(n_components=2)
+MODEL = ModelSettings.of(n_components=2, noise="shared")
 #: distance to the pooled posterior that tol leaves
 EXACT = 1e-6
 #: seconds after which an episode has not ended
 HUNG = 600.0
+#: MB that a node may grow by from one fit to the next
+MOST_GROWTH = 4.0
 #: how processes may end: well, with an error, partial, not converged, killed, told to leave (before or after it can)
 CODES = {0, 1, 3, 4, -signal.SIGKILL, -signal.SIGTERM, 143}
 
@@ -51,8 +53,15 @@ class Usage:
 
     memory: list[float] = field(default_factory=list)
     seconds: float = 0.0
+    state: str = ""
+    fits: list[float] = field(default_factory=list)  # most memory in each fit
 
-    def sample(self, pid: int) -> None:
+    @property
+    def growth(self) -> float:
+        """MB from one fit to the next."""
+        return (self.fits[-1] - self.fits[0]) / (len(self.fits) - 1)
+
+    def sample(self, pid: int, state: str) -> None:
         try:
             status = Path(f"/proc/{pid}/status").read_text()
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -61,6 +70,11 @@ class Usage:
         resident = [line for line in status.splitlines() if line.startswith("VmRSS")]
         if resident:
             self.memory.append(int(resident[0].split()[1]) / 1024)
+            if state == "fitting" and self.state != "fitting":
+                self.fits.append(0.0)
+            if state == "fitting":
+                self.fits[-1] = max(self.fits[-1], self.memory[-1])
+            self.state = state
         self.seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -179,9 +193,10 @@ class Episode:
             time.sleep(0.25)
 
     def sample(self) -> None:
-        for process in self.cluster.running.values():
+        for node, process in self.cluster.running.items():
             if process.poll() is None:
-                self.usage.setdefault(process.pid, Usage()).sample(process.pid)
+                state = self.cluster.status(node).get("state", "")
+                self.usage.setdefault(process.pid, Usage()).sample(process.pid, state)
 
     def check(self) -> None:
         """The invariants."""
@@ -245,11 +260,14 @@ def main() -> int:
         if machines is not None:
             machines.down()
     peaks = [max(each.memory) for each in usage if each.memory]
-    growth = [each.memory[-1] - each.memory[len(each.memory) // 2] for each in usage if each.memory]
+    growth = [each.growth for each in usage if len(each.fits) > 1]
     cpu = [each.seconds for each in usage]
     print(f"{episode} episodes, faults {dict(faults)}, exit codes {dict(ends)}, no wrong result")
     print(f"memory per node: median {np.median(peaks):.0f} MB, most {max(peaks):.0f} MB")
-    print(f"growth in the second half of a life: median {np.median(growth):.1f} MB")
+    if growth:
+        words = f"median {np.median(growth):.1f} MB, most {max(growth):.1f} MB, {len(growth)} nodes"
+        print(f"growth from one fit of a node to its next: {words}")
+        assert np.median(growth) < MOST_GROWTH, "memory is not flat"
     print(f"CPU per node: median {np.median(cpu):.1f} s, most {max(cpu):.1f} s")
     return 0
 

@@ -121,7 +121,7 @@ def test_a_link_is_cut_and_healed(make_cluster, tmp_path: Path) -> None:
     """Silent for longer than is tolerated: the ring becomes a chain, then a ring again."""
     cluster = make_cluster(tmp_path, RING, SHARDS, timing=Timing(0.03, 1.0, 0.3, 30.0))
     _slowed(cluster)
-    cluster.hooks[0] = lambda rounds: _cut(cluster, [(0, 1)], 1.5) if rounds == 10 else None
+    cluster.hooks[0] = lambda rounds: _cut(cluster, [(0, 1)], 3.0) if rounds == 10 else None
     cluster.start_all()
     cluster.wait()
     check_exact(cluster, list(range(5)), SHARDS)

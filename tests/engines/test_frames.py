@@ -41,7 +41,7 @@ from frame_mutations import mutated
 PAYLOAD = np.random.default_rng(0).standard_normal(40)
 FRAME = Frame(ROUND, b"f" * 16, 3, 2**62, 4, 17, 2, 2**62, PAYLOAD)
 SEEN = Entry(
-    7, (1, 2), 3, 4, Share(5, 6, b"d" * 32, 8), True, (1, 2, 5), b"signature", b"certificate"
+    7, (1, 2), 3, 4, Share(5, 6, b"d" * 32, 8), True, (1, 2, 5), 9, b"signature", b"certificate"
 )
 SIGHT = Frame(
     VIEW, b"f" * 16, 3, 0, 0, 0, 0, 0, np.frombuffer(View(3, {3: SEEN}).pack(), dtype=np.uint8)
@@ -205,7 +205,7 @@ GOOD = View(3, {3: SEEN}).pack()
         View(1, {1: Entry(1, (1,))}).pack(),  # receives from itself
         View(1, {1: Entry(1, (3, 2))}).pack(),  # not ascending
         View(1, {1: Entry(2**60, ())}).pack(),
-        GOOD[:84] + b"\7" + GOOD[85:],  # unknown flags
+        GOOD[:92] + b"\7" + GOOD[93:],  # unknown flags
     ],
 )
 def test_views_that_make_no_sense_are_refused(view: bytes) -> None:
@@ -299,7 +299,12 @@ def test_the_documented_header_is_the_real_one() -> None:
     assert documented == [*real, (HEADER.size, CHECKSUM.size)]
     assert OVERHEAD == 72
     packed = pack(FRAME._replace(final=True, asked=True))
-    assert (packed[4], packed[5], packed[6], packed[7]) == (2, ROUND, FLOAT64, FINAL + ASKED)
+    assert (packed[4], packed[5], packed[6], packed[7]) == (
+        frames.VERSION,
+        ROUND,
+        FLOAT64,
+        FINAL + ASKED,
+    )
     back = unpack(packed)
     assert back.final
     assert back.asked
@@ -324,7 +329,7 @@ def test_the_documented_entry_is_the_real_one() -> None:
         (SPARSELY, SPARSE, 16 + 8 * 3 + 4 + 3 * (4 + 4)),
         (FRAME, FLOAT64, 8 * 40),
         (FRAME, FLOAT32, 4 * 40),
-        (SIGHT, BYTES, 89 + 4 * (2 + 3) + 2 + 2 + len(b"signaturecertificate")),
+        (SIGHT, BYTES, 97 + 4 * (2 + 3) + 2 + 2 + len(b"signaturecertificate")),
     ],
 )
 def test_payloads_have_the_documented_size(frame: Frame, code: int, size: int) -> None:

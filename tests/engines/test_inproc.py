@@ -41,6 +41,7 @@ def test_an_estimator_takes_it_by_its_name() -> None:
     settings = {"network": RING, "random_state": 0}
     local = BayesianPCA(2, **settings).fit(shards)
     found = BayesianPCA(2, **settings | {"network": Federation(RING, engine="inproc")}).fit(shards)
+    assert found.consensus_ == local.consensus_
     for one, other in zip(found.node_posteriors_, local.node_posteriors_, strict=True):
         assert one.distance(other) < 1e-9
     assert found.n_rounds_ == local.n_rounds_

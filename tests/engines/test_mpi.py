@@ -131,7 +131,7 @@ def test_the_shell_checkpoints_and_resumes(parts: Path) -> None:
     assert further.returncode == 0, further.stderr
     assert "begins anew" not in further.stderr
     assert not list((parts / "kept").glob("*"))  # a run that has converged leaves nothing
-    local = BayesianPCA(2, network=Network.ring(2), random_state=0).fit(SHARDS[:2])
+    local = BayesianPCA(2, noise="feature", network=Network.ring(2), random_state=0).fit(SHARDS[:2])
     assert load(parts / "further").posterior_.distance(local.posterior_) < 1e-9
     # a sweep takes two reductions on ranks
     assert int(re.search(r"(\d+)\D* rounds", further.stdout)[1]) < 2 * local.n_rounds_
@@ -148,7 +148,9 @@ def test_a_rank_killed_while_others_are_done(parts: Path) -> None:
     resumed = run(parts, 3, *fit, *keep, "--resume", "--out", "again")
     assert resumed.returncode == 0, resumed.stderr
     assert "anew" not in resumed.stderr, resumed.stderr
-    local = BayesianPCA(2, network=Network.chain(3), random_state=0).fit(SHARDS[:3])
+    local = BayesianPCA(2, noise="feature", network=Network.chain(3), random_state=0).fit(
+        SHARDS[:3]
+    )
     assert load(parts / "again").posterior_.distance(local.posterior_) < 1e-9
     # it lost a few rounds, not all of them
     assert int(re.search(r"(\d+)\D* rounds", resumed.stdout)[1]) <= 6 < local.n_rounds_
@@ -169,7 +171,7 @@ def test_files_of_ranks_are_matched_by_their_columns(parts: Path) -> None:
     done = run(parts, 2, *fit, "--out", "sorted")
     assert done.returncode == 0, done.stderr
     saved = load(parts / "sorted")
-    local = BayesianPCA(2, network=Network.ring(2), random_state=0).fit(SHARDS[:2])
+    local = BayesianPCA(2, noise="feature", network=Network.ring(2), random_state=0).fit(SHARDS[:2])
     assert saved.feature_names_in_.tolist() == names
     assert saved.posterior_.distance(local.posterior_) < 1e-6
     write(1, [0, 1, 2, 3, 4, 5], renamed="mass")

@@ -125,13 +125,15 @@ def test_only_a_certificate_of_the_cluster_and_of_that_node_lets_in(
         "another authority that trusts ours": identity(other, 1, authority),
         "expired": identity(late, 1, authority),
         "another node": identity(authority, 2),
+        "another cluster": identity(authority, 1),
         "friend": identity(authority, 1),
     }
     peers = {1: addresses[1], FRIEND: addresses[FRIEND]}
     node = ZenohTransport(0, addresses[0], peers, identity(authority, 0))
     try:
         for name, shown in comers.items():
-            comer = ZenohTransport(1, addresses[1], {0: addresses[0]}, shown)
+            cluster = "other" if name == "another cluster" else "dmfvi"
+            comer = ZenohTransport(1, addresses[1], {0: addresses[0]}, shown, cluster)
             friend = ZenohTransport(
                 FRIEND, addresses[FRIEND], {0: addresses[0]}, identity(authority, FRIEND)
             )

@@ -32,6 +32,7 @@ def fit_rank(
     every: int,
     resume: bool,
     nodes: int | None = None,
+    shown: int = 1,
 ) -> bool:
     """Load this rank's data, fit with the others, write the model. Whether the nodes have converged.
 
@@ -59,7 +60,7 @@ def fit_rank(
         fingerprint=chosen.run_mark(data, topology.value),
     )
     network = make_network(topology, size) if size > 1 else None
-    model = chosen.fit(data, network, engine, verbose=int(rank == 0))
+    model = chosen.fit(data, network, engine, verbose=shown if rank == 0 else 0)
     if size > 1 and model._ended_well:
         engine.forget()
     if rank == 0 or RANK in str(out):

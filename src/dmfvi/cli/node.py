@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -24,6 +25,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi.cli.exit_codes import ExitCode
+from dmfvi.extras import left_out
 from dmfvi.lifetime import exit_on_termination
 from dmfvi.storage.files import write_text
 
@@ -50,6 +52,12 @@ class LogLevel(StrEnum):
     error = "error"
 
 
+def _load_lean() -> None:
+    """Load scikit-learn without pandas, which nodes do not need."""
+    with left_out("pandas"):
+        import_module("sklearn.utils.fixes")
+
+
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Plain text, on loopback only, for a trial.")
 ]
@@ -69,6 +77,7 @@ def node(
 
     Example: dmfvi node --config node.toml
     """
+    _load_lean()
     from dmfvi.deploy.config import read_config
     from dmfvi.deploy.program import Status, finite, run_node
 
@@ -168,6 +177,7 @@ def launch(
     """
     # nodes of one machine share its cores, and what is loaded before they are forked
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _load_lean()
     from dmfvi.cli.children import start_command
     from dmfvi.deploy.config import read_config
 
@@ -187,6 +197,7 @@ def launch(
     for module in SHARED_MODULES:
         with suppress(ImportError):  # a node says what is missing
             import_module(module)
+    gc.freeze()  # a collection would write to, and so copy, what the nodes share
     running = {
         file: start_command(["node", "--config", str(file), *flags], folder / f"{place}.err")
         for place, file in enumerate(files)

@@ -40,7 +40,7 @@ from dmfvi.network import Network
 from dmfvi.storage import FILE_NAME
 from dmfvi.storage.files import superseding, write_text
 from dmfvi.storage.journal import Journal
-from dmfvi.storage.models import save_or_keep
+from dmfvi.storage.models import save, save_or_keep
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Status(NamedTuple):
     """What a node says of itself, for people."""
 
     node: int
-    state: str  # meeting, agreeing on a start, fitting, waiting for others, done, left, failed
+    state: str  # starting, meeting, agreeing on a start, fitting, waiting for others, done, left, failed
     members: list[int]
     rounds: int
     change: float
@@ -79,32 +79,48 @@ class Ended(NamedTuple):
 
 def run_node(config: NodeConfig, on_status: OnStatus | None = None) -> Ended:
     """Run until this node and all it can reach are done."""
-    data = config.model.read(config.data, config.reading)
-    with only_one(config.out):
-        transport: Transport = ZenohTransport(
-            config.node,
-            config.listen,
-            config.peers,
-            config.identity,
-            config.cluster,
-            config.limits,
-        )
-        if config.faults is not None:
-            transport = FaultyTransport(transport, config.faults)
+    program: NodeProgram | None = None
+    transport: Transport | None = None
+    with only_one(config.out), superseding(config.out / FILE_NAME):
+        _say_before(config, on_status, "starting")  # in place of the last words of an earlier run
         try:
-            program = NodeProgram(config, transport, data, on_status)
-            try:
-                with superseding(config.out / FILE_NAME):
-                    return program.run()
-            except (KeyboardInterrupt, SystemExit):
-                program.node.leave()
-                program.say("left")
-                raise
-            except BaseException:
-                program.say("failed")
-                raise
+            data = config.model.read(config.data, config.reading)
+            transport = ZenohTransport(
+                config.node,
+                config.listen,
+                config.peers,
+                config.identity,
+                config.cluster,
+                config.limits,
+            )
+            faults = config.faults
+            link = transport if faults is None else FaultyTransport(transport, faults)
+            program = NodeProgram(config, link, data, on_status)
+            return program.run()
+        except BaseException as reason:
+            told = isinstance(reason, KeyboardInterrupt | SystemExit)
+            state = "left" if told else "failed"
+            if program is None:
+                _say_before(config, on_status, state)
+            else:
+                if told:
+                    program.node.leave()
+                program.say(state)
+            raise
         finally:
-            transport.close()
+            if transport is not None:
+                transport.close()
+
+
+def _say_before(config: NodeConfig, on_status: OnStatus | None, state: str) -> None:
+    """The status of a node that has not got its data yet."""
+    if on_status is not None:
+        nothing = float("nan")
+        on_status(Status(config.node, state, [], 0, nothing, nothing, 0, {}, _now()))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 @contextmanager
@@ -141,6 +157,7 @@ class NodeProgram:
         self.outcome: Outcome[Any] | None = None
         self.path: Path | None = None
         self.resumed: str | None = None
+        self.unsaved: str | None = None  # why the result is in memory only
         self.journal: Journal | None = None
         self.state = "starting"
         config.model.check(data)
@@ -248,15 +265,22 @@ class NodeProgram:
         self.outcome = outcome
         done = "converged" if outcome.result.converged_ else "NOT converged"
         logger.info("node %d: fit ends, %s", self.config.node, done)
-        self._save()
+        try:
+            self._save(save)
+        except (
+            OSError
+        ) as reason:  # the others may still need this node: it is tried again at the end
+            self.unsaved = f"the result cannot be written yet: {reason}"
+            logger.warning("node %d: %s", self.config.node, self.unsaved)
 
-    def _save(self) -> Path:
+    def _save(self, write: Callable[..., Path] = save_or_keep) -> Path:
         assert self.outcome is not None
         model = self.outcome.result
         model.members_, model.missing_ = self.members, self.missing
         details = self.config.model.details(self.data)
         details |= {"members": self.members, "missing": self.missing}
-        self.path = save_or_keep(model, self.config.out / FILE_NAME, details)
+        self.path = write(model, self.config.out / FILE_NAME, details)
+        self.unsaved = None
         return self.path
 
     def _warn_of_missing(self) -> None:
@@ -296,7 +320,7 @@ class NodeProgram:
                 record.disagreement if record else float("nan"),
                 self.node.counts.sent_bytes,
                 dict(self.node.counts.refused),
-                datetime.now(UTC).isoformat(timespec="milliseconds"),
+                _now(),
                 bool(self.outcome.result.converged_) if known and self.outcome else None,
                 self.members if known else None,
                 self.missing if known else None,
@@ -308,6 +332,8 @@ class NodeProgram:
         notes = [] if self.resumed is None else [self.resumed]
         if self.journal is not None and self.journal.failure is not None:
             notes.append(self.journal.failure)
+        if self.unsaved is not None:
+            notes.append(self.unsaved)
         return notes + [self.node.differences[peer] for peer in sorted(self.node.differences)]
 
     # -- what a node remembers of itself ------------------------------------------------
@@ -318,16 +344,21 @@ class NodeProgram:
 
     def _write_entry(self) -> None:
         try:
-            write_text(self._entry_file, json.dumps(self.node.view.remembered()))
+            text = json.dumps(self.node.view.remembered())
+            write_text(self._entry_file, f"{text}\n{hashlib.sha256(text.encode()).hexdigest()}\n")
         except OSError as reason:
             logger.warning("%s cannot be written: %s", self._entry_file, reason)
 
     def _remember_entry(self) -> None:
         """Come back as the same member if the data and settings are the same."""
         try:
-            same = self.node.come_back(json.loads(self._entry_file.read_text()))
-        except (OSError, ValueError, KeyError, TypeError):
+            text, _, checksum = self._entry_file.read_text().partition("\n")
+        except (OSError, ValueError):
             return
+        if hashlib.sha256(text.encode()).hexdigest() != checksum.strip():
+            logger.warning("%s is damaged: this node comes as a new member", self._entry_file)
+            return
+        same = self.node.come_back(json.loads(text))
         if not same:
             logger.warning(
                 "node %d: its data or settings are not those of its checkpoint: it comes as a new member and the fit "

@@ -65,11 +65,12 @@ class Setting:
 def settings_of(estimator: type[Any]) -> dict[str, Setting]:
     """The settings of an estimator by name, in the order of its constructor.
 
-    A seed is a whole number, 0 unless given, so that nodes which are not told agree.
+    A seed is a whole number, 0 unless given, so that nodes which are not told agree. Defaults are the constructor's, or
+    what the estimator says is better for tables.
     """
-    hints = get_type_hints(estimator)
+    hints, better = get_type_hints(estimator), getattr(estimator, "_table_defaults", {})
     found = {
-        name: Setting(name, hints[name], parameter.default)
+        name: Setting(name, hints[name], better.get(name, parameter.default))
         for name, parameter in inspect.signature(estimator).parameters.items()
         if name not in NOT_SETTINGS
     }

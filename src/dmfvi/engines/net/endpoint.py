@@ -21,6 +21,7 @@ import numpy as np
 from dmfvi.consensus.stopping import NO_STOP
 from dmfvi.engines.net.clock import REAL, Clock
 from dmfvi.engines.net.compression import Compressor, References
+from dmfvi.engines.net.differences import difference, read_settings
 from dmfvi.engines.net.frames import (
     BYTES,
     ROUND,
@@ -56,8 +57,8 @@ LARGEST_NUMBER = 1e300
 MOST_LIVES = 20
 #: rounds of a neighbour that are kept until they are needed
 AHEAD = 8
-#: bytes of the settings of a model, and how many of them are named where they differ
-LONGEST_SETTINGS, MOST_DIFFERENCES = 1 << 20, 5
+#: reasons for refusing frames that are told apart, and what the rest is counted as
+MOST_REASONS, OTHER_REASONS = 64, "other reasons"
 #: times that the last word is said: it may be lost
 REPEATS = 3
 
@@ -218,6 +219,9 @@ class NetworkNode:
 
     def refuse(self, reason: str, peer: int) -> None:
         """Count a frame that is not used; the first of its reason is logged."""
+        known = self.counts.refused
+        if reason not in known and len(known) >= MOST_REASONS:
+            reason = OTHER_REASONS  # some name what a neighbour has made up
         if reason not in self.counts.refused:
             logger.warning("node %d refused a frame of node %d: %s", self.node, peer, reason)
         self.counts.refused[reason] += 1
@@ -287,9 +291,12 @@ class NetworkNode:
         Two nodes with one id would outbid each other's version for ever, and no fit could begin.
         """
         own = self.view.own
-        if mine is None or (mine.share.start == own.share.start and mine.version <= own.version):
+        if mine is None or mine.version < own.version or mine == own:
             return
-        if mine.version < own.version or not mine.believed(self.node, self.view.signer):
+        same_life = mine.share.start == own.share.start and mine.version == own.version
+        if same_life and mine.news < own.news:  # what this node has said itself
+            return
+        if not mine.believed(self.node, self.view.signer):
             return
         self.lives += 1
         if self.lives > MOST_LIVES:
@@ -297,7 +304,10 @@ class NetworkNode:
                 f"somebody else runs as node {self.node}: others keep receiving newer entries of it than its own. "
                 "Give every machine an id of its own in [node], and stop the other one"
             )
-        self._see(self.view.exceeding(mine.version))
+        if same_life:  # before it went on from its checkpoint
+            self._see(self.view.repeated(mine.news))
+        else:
+            self._see(self.view.exceeding(mine.version))
 
     def _help(self, frame: Frame) -> None:
         """A neighbour is still in a phase that is over here: send it the final message."""
@@ -310,7 +320,8 @@ class NetworkNode:
 
     def _alive(self, peer: int) -> None:
         self.heard_at[peer] = self.clock()
-        self._see(self.view.hearing(set(self.view.own.hears) | {peer}))
+        if peer not in self.view.own.hears:
+            self._see(self.view.hearing(set(self.view.own.hears) | {peer}))
 
     def _see(self, view: View) -> None:
         if view is self.view or view.entries == self.view.entries:
@@ -350,11 +361,22 @@ class NetworkNode:
     # -- epochs -------------------------------------------------------------------------
 
     def gathering(self, wait_for: int, timeout: float, again: bool = False) -> Steps[Network]:
-        """Wait for enough members, and until the membership has not changed for a while; then begin an epoch.
+        """Wait for enough members, and until the membership has not changed for a while; then begin an epoch together.
 
         again : members have been met before: where all others have left since, this node may go on alone.
         """
         deadline = self.clock() + timeout
+        while True:
+            yield from self._settling(wait_for, timeout, deadline, again)
+            self.begin()
+            self._see(self.view.begun(self.epoch))
+            if (yield from self._confirming(max(timeout, 2.0 * self.timing.silence))):
+                return self.view.network()
+            # enough members were there; from now on as after any change
+            wait_for, again, deadline = 2, True, self.clock() + timeout
+
+    def _settling(self, wait_for: int, timeout: float, deadline: float, again: bool) -> Steps[None]:
+        """Until enough members are there and the membership has not changed for a while."""
         while True:
             unheard = set(self.neighbours) & set(self.view.component) - set(self.view.own.hears)
             # a member that is a neighbour will connect any moment, and its link would restart the fit
@@ -363,12 +385,36 @@ class NetworkNode:
             enough = len(self.view.component) >= wait_for or (again and self._all_others_left)
             settled = now >= self.changed_at + settle
             if settled and enough:
-                break
+                return
             if not enough and now >= deadline:
                 raise TimeoutError(self._met_too_few(wait_for, timeout))
             yield self.changed_at + settle - now if enough else deadline - now
-        self.begin()
-        return self.view.network()
+
+    def _confirming(self, timeout: float) -> Steps[bool]:
+        """Until every member has signed that it takes part in this epoch; False where the members change meanwhile.
+
+        An entry alone may be an old one of a node that has gone, repeated by a neighbour.
+        """
+        deadline = self.clock() + timeout
+        while self.view.epoch == self.epoch:
+            absent = self.view.unconfirmed(self.members, self.epoch)
+            if not absent:
+                return True
+            if self.clock() >= deadline:
+                raise TimeoutError(self._not_confirmed(absent, timeout))
+            yield deadline - self.clock()
+        return False
+
+    def _not_confirmed(self, absent: list[int], timeout: float) -> str:
+        entries = self.view.entries
+        named = "; ".join(
+            f"node {node}, which {[n for n in self.members if node in entries[n].hears]} claim to receive from"
+            for node in absent
+        )
+        return (
+            f"node {self.node} waited {timeout:g} seconds for members to begin the fit, and has no sign of {named}. "
+            "Stop those neighbours or restart the nodes that are named, and run again"
+        )
 
     @property
     def _all_others_left(self) -> bool:
@@ -391,10 +437,6 @@ class NetworkNode:
         if view is not None:
             self.view = view
             self.heard_at = dict.fromkeys(view.own.hears, self.clock())
-        if self.view.own.done_in not in (0, self.view.epoch):
-            self._see(
-                self.view.finished(0)
-            )  # whoever begins anew can no longer help to finish what was before
         self.epoch = self.view.epoch
         self.members = self.view.members
         self.phase = phase
@@ -459,52 +501,6 @@ def drive(
         listen(max(SHORTEST_WAIT, min(seconds, LONGEST_WAIT)))
         if watch is not None:
             watch()
-
-
-def read_settings(payload: bytes) -> dict[str, str]:
-    """A neighbour's settings by name; raises ``Malformed`` for anything else."""
-    try:
-        content = json.loads(payload) if len(payload) <= LONGEST_SETTINGS else None
-    except (ValueError, RecursionError):
-        raise Malformed("settings") from None
-    if not isinstance(content, dict) or not all(isinstance(v, str) for v in content.values()):
-        raise Malformed("settings")
-    return content
-
-
-def difference(here: Mapping[str, str], there: Mapping[str, str]) -> str:
-    """Which settings differ, in words."""
-    names = [n for n in sorted({*here, *there}) if here.get(n) != there.get(n)]
-    words = [_one_difference(n, here.get(n), there.get(n)) for n in names[:MOST_DIFFERENCES]]
-    return "; ".join(words) or "their libraries differ"
-
-
-def _one_difference(name: str, here: str | None, there: str | None) -> str:
-    """Of lists of names what only one of them has; of other settings both."""
-    mine, theirs = (_names_in(each) for each in (here, there))
-    if mine is not None and theirs is not None and mine != theirs:
-        only = ((mine - theirs, "here"), (theirs - mine, "there"))
-        said = [
-            f"{_short(json.dumps(sorted(names)))} only {where}" for names, where in only if names
-        ]
-        return f"{name} {' and '.join(said)}"
-    shown = ["not set" if each is None else _short(each) for each in (here, there)]
-    return f"{name} is {shown[0]} here and {shown[1]} there"
-
-
-def _names_in(text: str | None) -> set[str] | None:
-    """The names of a list of them; None for anything else, whatever a neighbour sends."""
-    try:
-        found = json.loads(text or "null")
-    except (ValueError, RecursionError):
-        return None
-    if isinstance(found, list) and all(isinstance(each, str) for each in found):
-        return set(found)
-    return None
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _check_payload(frame: Frame) -> None:

@@ -2,7 +2,7 @@
 
 offset size
  0      4  magic "DMFV"
- 4      1  version (2)
+ 4      1  version (3)
  5      1  kind: 0 a round's message, 1 a view of the membership, 2 the settings of a model
  6      1  code of the payload: 0 float64, 1 float32, 2 bytes, 3 and 4 differences in 8 and 16 bits, 5 sparse differences
  7      1  flags: 1 the sender's last message of this phase, 2 stop_at was asked for by an observer; 0 to 3
@@ -24,14 +24,15 @@ signed by its own node:
  4      8  version
 12      8  news counter
 20      8  epoch in which it has finished, 0: none
-28      8  random number of the program's start
-36      8  attempt: how often the node has asked for a new fit
-44      8  rows of its data
-52     32  SHA-256 of its data and settings
-84      1  1 if it has left for good, else 0
-85      2  n: neighbours it receives frames from
-87      2  m: neighbours it has been told of
-89     4n  ids of the first, ascending
+28      8  epoch that it takes part in, 0: none
+36      8  random number of the program's start
+44      8  attempt: how often the node has asked for a new fit
+52      8  rows of its data
+60     32  SHA-256 of its data and settings
+92      1  1 if it has left for good, else 0
+93      2  n: neighbours it receives frames from
+95      2  m: neighbours it has been told of
+97     4n  ids of the first, ascending
        4m  ids of the second, ascending
         2  s: bytes of the signature, 0 without certificates
         2  c: bytes of the certificate
@@ -64,7 +65,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-MAGIC, VERSION = b"DMFV", 2
+MAGIC, VERSION = b"DMFV", 3
 ROUND, VIEW, SETTINGS = 0, 1, 2
 #: flags
 FINAL, ASKED = 1, 2

@@ -2,9 +2,17 @@
 
 Every node owns one signed entry: a version that only grows, the neighbours it receives frames from, and what it takes
 part with, which is a digest of its data and settings. A link works while both ends list each other; a node's component
-is what it can reach over working links, so that a member is out only when none of its neighbours receives from it any
-more. All nodes of a component hold the same entries, so they agree on the network, on the data and on an epoch without
-a coordinator. A partition is two components, each with an epoch of its own; when it heals they are one again.
+is what it can reach over working links. All nodes of a component hold the same entries, so they agree on the network, on
+the data and on an epoch without a coordinator. A partition is two components, each with an epoch of its own; when it
+heals they are one again.
+
+Who is out: a node that says so itself, or one that no member receives from. A neighbour's word removes its own link and no
+other, so that expelling a node by silence takes all of its neighbours among the members. A majority would lose the data
+of a node that can still be reached through one of them, and let a few expel a node that the others receive from.
+
+Who is in: a fit begins when every member has signed its epoch, a hash over all entries. Each of them has in it the random
+number of a start of its own and a version, so that an entry of a node that has gone, repeated by a neighbour that claims
+to receive from it, is no member of an epoch that began after it went.
 """
 
 from __future__ import annotations
@@ -14,6 +22,7 @@ import struct
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from dmfvi.engines.net.frames import Malformed
@@ -28,8 +37,8 @@ LONGEST_CERTIFICATE, LONGEST_SIGNATURE = 16_384, 512
 LARGEST_VERSION, LARGEST_EPOCH = 2**53, 2**63
 #: bytes of a digest of data and settings
 DIGEST_SIZE = 32
-#: node, version, news, epoch it has finished, start, attempt, rows, digest, flags, numbers of neighbours
-FIELDS = struct.Struct(f"<IQQQQQQ{DIGEST_SIZE}sBHH")
+#: node, version, news, epochs it has finished and takes part in, start, attempt, rows, digest, flags, numbers of neighbours
+FIELDS = struct.Struct(f"<IQQQQQQQ{DIGEST_SIZE}sBHH")
 LENGTHS = struct.Struct("<HH")
 LEFT = 1
 
@@ -59,6 +68,7 @@ class Entry:
     share: Share = NO_SHARE
     left: bool = False  # it has left for good, and says so itself
     peers: tuple[int, ...] = ()  # all neighbours that it has been told of, met or not
+    begun_in: int = 0  # epoch that it takes part in
     signature: bytes = field(default=b"", compare=False)
     certificate: bytes = field(default=b"", compare=False)
 
@@ -80,6 +90,7 @@ class Entry:
             self.version,
             self.news,
             self.done_in,
+            self.begun_in,
             self.share.start,
             self.share.attempt,
             self.share.rows,
@@ -143,6 +154,15 @@ class View:
         """This node is done in that epoch."""
         return self._with(replace(self.own, news=self.own.news + 1, done_in=epoch))
 
+    def begun(self, epoch: int) -> View:
+        """This node takes part in that epoch, and can no longer help to finish another one."""
+        done_in = epoch if self.own.done_in == epoch else 0
+        if self.own.begun_in == epoch and self.own.done_in == done_in:
+            return self
+        return self._with(
+            replace(self.own, news=self.own.news + 1, begun_in=epoch, done_in=done_in)
+        )
+
     def leaving(self) -> View:
         """This node leaves for good."""
         return self._with(replace(self.own, version=self.own.version + 1, hears=(), left=True))
@@ -167,6 +187,10 @@ class View:
     def exceeding(self, version: int) -> View:
         """With a later version of the own entry than one that others know."""
         return self._with(replace(self.own, version=version + 1))
+
+    def repeated(self, news: int) -> View:
+        """With later news than those of an earlier run of this program, which others know."""
+        return self._with(replace(self.own, news=news + 1))
 
     def _with(self, own: Entry) -> View:
         signed = own.signed(self.node, self.signer)
@@ -234,6 +258,11 @@ class View:
         """Whether all these nodes have announced that they are done in that epoch."""
         return all(self.entries[node].done_in == epoch for node in nodes)
 
+    def unconfirmed(self, nodes: Iterable[int], epoch: int) -> list[int]:
+        """Those of the nodes that have not signed that they take part in that epoch."""
+        entries = ((node, self.entries[node]) for node in nodes)
+        return [node for node, entry in entries if epoch not in (entry.begun_in, entry.done_in)]
+
     @property
     def known(self) -> set[int]:
         """All nodes that somebody has met or has been told of."""
@@ -273,10 +302,15 @@ def read_entries(payload: bytes) -> dict[int, Entry]:
     return entries
 
 
+def _ascending(ids: tuple[int, ...]) -> bool:
+    return all(a < b for a, b in pairwise(ids))
+
+
 def _read(payload: bytes, at: int) -> tuple[int, Entry, int]:
     """One entry from a place in a view, and where the next one begins."""
     fields = FIELDS.unpack_from(payload, at)
-    node, version, news, done_in, start, attempt, rows, digest, flags, n_hears, n_peers = fields
+    node, version, news, done_in, begun_in, start, attempt, rows, digest, flags, *numbers = fields
+    n_hears, n_peers = numbers
     at += FIELDS.size
     if max(n_hears, n_peers) > MOST_NEIGHBOURS or flags > LEFT:
         raise Malformed("view")
@@ -287,13 +321,16 @@ def _read(payload: bytes, at: int) -> tuple[int, Entry, int]:
     at += LENGTHS.size
     after = at + n_signature + n_certificate
     proper = n_signature <= LONGEST_SIGNATURE and n_certificate <= LONGEST_CERTIFICATE
-    proper = proper and after <= len(payload) and max(done_in, start) < LARGEST_EPOCH
+    proper = proper and after <= len(payload) and max(done_in, begun_in, start) < LARGEST_EPOCH
     proper = proper and max(version, news, attempt, rows) < LARGEST_VERSION
-    proper = proper and all(list(each) == sorted(set(each)) for each in (hears, peers))
+    proper = proper and _ascending(hears) and _ascending(peers)
     if not proper or node in hears:
         raise Malformed("view")
     signature = bytes(payload[at : at + n_signature])
     certificate = bytes(payload[at + n_signature : after])
     share = Share(start, attempt, digest, rows)
-    entry = Entry(version, hears, news, done_in, share, bool(flags), peers, signature, certificate)
+    left = bool(flags)
+    entry = Entry(
+        version, hears, news, done_in, share, left, peers, begun_in, signature, certificate
+    )
     return node, entry, after
