@@ -59,7 +59,11 @@ for frame in hospitals:
     frame["ward"] = rng.integers(5, size=len(frame))
     frame["falls"] = rng.poisson(np.exp(0.02 * (frame.age - 60) + 0.1 * frame.ward))
 mixed = MixedModel(
-    formula="falls ~ age + C(sex)", family="poisson", random_slopes=("age",), network=ring
+    formula="falls ~ age + C(sex)",
+    family="poisson",
+    random_slopes=("age",),
+    network=ring,
+    nested=True,  # ward 1 of one hospital is not ward 1 of another
 )
 mixed.fit(hospitals, groups="ward")
 print(mixed.summary())  # coefficients, and deviations of the wards' intercepts and slopes

@@ -42,10 +42,14 @@ class LaplaceBelief:
     q: MultivariateNormal
     kept: FloatArray | None = None
     best: float = float("-inf")
+    evidence: float | None = None  # log evidence by weighted draws, where there were any
+    ess: float | None = None  # effective number of those draws
 
     @property
     def log_evidence(self) -> float:
-        """Laplace's approximation, at the mode: log p(data, mode) + P/2 log 2 pi - log det(precision) / 2."""
+        """By weighted draws, or Laplace's at the mode: log p(data, mode) + P/2 log 2 pi - log det(precision) / 2."""
+        if self.evidence is not None:
+            return self.evidence
         size = len(self.q.mean_times_precision)
         return self.best + 0.5 * (
             size * float(np.log(2.0 * np.pi)) - float(log_det(self.q.precision))

@@ -9,18 +9,26 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtr, softmax
 from scipy.stats import norm
-from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 
 from dmfvi.estimator import generator_of
+from dmfvi.export import Pointwise
 from dmfvi.families import MultivariateNormal
 from dmfvi.linalg import FloatArray
 from dmfvi.models.glm.likelihoods import Likelihood, contrasts
 from dmfvi.models.glm.quadrature import cubature
-from dmfvi.models.glm.targets import LABELLED, TargetUnits, average, expected_response, response
+from dmfvi.models.glm.targets import (
+    LABELLED,
+    TargetUnits,
+    average,
+    check_targets,
+    expected_response,
+    response,
+)
+from dmfvi.models.pointwise import log_ordered, log_softmax_of, of_classes, of_targets
 from dmfvi.models.regression.base import Regression
 from dmfvi.shard_lists import answering_lists, joined
-from dmfvi.validation import check_choice, check_level, is_shard_list
+from dmfvi.validation import check_choice, check_level
 
 #: draws of a predictive interval
 DRAWS = 4000
@@ -212,6 +220,71 @@ class GlmPredictions(Regression):
         # cut points are seen from x = 0, predictors inside from the agreed means
         return mean + self._units.shift @ self.coef_[0] if self._family == "ordinal" else mean
 
+    def _draws(self, rng: np.random.Generator, n_draws: int) -> dict[str, FloatArray]:
+        if self._family != "multinomial" or not isinstance(
+            self.posterior_.agreed, MultivariateNormal
+        ):
+            return super()._draws(rng, n_draws)
+        turn, d = contrasts(len(self.classes_)), np.shape(self.coef_)[1]
+        values = self.posterior_.sample(rng, n_draws)
+        by_class = turn @ values.reshape(n_draws, turn.shape[1], -1)  # (draws, K, d + 1)
+        found = {"coef": by_class[..., :d]}
+        return found | ({"intercept": by_class[..., d]} if self._has_intercept else {})
+
+    def _pointwise(
+        self, draws: dict[str, FloatArray], seed: Any, X: Any, y: Any, **row_values: Any
+    ) -> Pointwise:
+        """Of targets, under the draws of all parameters that the seed gave."""
+        labelled = self._family in ("bernoulli", "ordinal", "multinomial")
+        allowed = {"trials"} if self._family == "binomial" else set()
+        self._refuse_row_values(
+            row_values, allowed | (set() if labelled else {"offset", "exposure"})
+        )
+        rows = self._checked_rows(X)
+        target, rng = self._known_targets(X, y, rows), np.random.default_rng([seed, 1])
+        n_draws = len(draws["coef"])
+        theta = self.posterior_.agreed.sample(np.random.default_rng(seed), n_draws)
+        theta = np.asarray(theta).reshape(n_draws, -1)
+        design, (shift, scale, _) = self._design(rows), self._target
+        size, family = design.shape[1], self._family
+        trials = row_values.pop("trials", None)
+        known = self._known_offset(X, rows, **{"offset": None, "exposure": None, **row_values})
+        eta = shift + scale * theta[:, :size] @ design.T + known
+        if labelled:
+            unknown = sorted(set(target.tolist()) - set(self.classes_.tolist()))
+            if unknown:
+                raise ValueError(f"y has {unknown[:3]}, the model knows {self.classes_.tolist()}")
+            order = np.argsort(self.classes_, kind="stable")
+            places = order[np.searchsorted(self.classes_, target, sorter=order)]
+        if family == "bernoulli":
+            log_y, new = of_targets("binomial", self._link, places.astype(float), eta, rng)
+            return Pointwise({"y": places}, {"y": log_y}, {"y": new.astype(np.int64)})
+        if family in ("ordinal", "multinomial"):
+            if family == "ordinal":
+                log_chance = log_ordered(eta, theta[:, size:], self._link)
+            else:
+                outputs = theta.reshape(len(theta), -1, size) @ design.T
+                log_chance = log_softmax_of(np.swapaxes(outputs, 1, 2), len(self.classes_))
+            log_y, drawn = of_classes(places, log_chance, rng)
+            return Pointwise({"y": places}, {"y": log_y}, {"y": drawn})
+        dispersion = np.exp(self.posterior_.sample(np.random.default_rng(seed), len(theta))[:, -1:])
+        if family == "binomial" and trials is None:
+            raise ValueError("rows of a binomial model need trials, one number for each row")
+        times = None if trials is None else self._row_values("trials", trials, X, [rows])[0]
+        values = check_targets(family, target, times)
+        freedom = float(getattr(self, "degrees_of_freedom", 0.0))
+        log_y, new = of_targets(
+            family,
+            self._link,
+            values,
+            eta,
+            rng,
+            trials=times,
+            dispersion=dispersion,
+            freedom=freedom,
+        )
+        return Pointwise({"y": values}, {"y": log_y}, {"y": new})
+
     def _outputs(self, X: Any) -> tuple[FloatArray, FloatArray]:
         """Means (n, L) and roots (n, L, L) of each row's linear predictors."""
         design = self._design(self._checked_rows(X))
@@ -249,17 +322,18 @@ class GlmPredictions(Regression):
     def score(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         offset: Any = None,
         exposure: Any = None,
         trials: Any = None,
     ) -> float:
-        """Accuracy where targets are labels, R^2 of expected targets otherwise (binomial: of y / trials)."""
+        """Accuracy where targets are labels, R^2 of expected targets otherwise (binomial: of y / trials); y may be in the formula."""
+        from sklearn.metrics import accuracy_score, r2_score  # 10 MB that a fit does not need
+
         rows = [self._checked_rows(X)]
-        if is_shard_list(X):
-            y = np.concatenate([np.asarray(part) for part in y])
+        y = self._scored(X, y)
         if self.family in LABELLED:
             self._refuse_offset(offset, exposure)
             return float(accuracy_score(y, joined(self.predict(X)), sample_weight=sample_weight))

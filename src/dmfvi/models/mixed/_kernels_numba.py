@@ -18,9 +18,9 @@ def row_terms(code, y, eta, psi):  # type: ignore[no-untyped-def]
         gap = y - eta
         return -0.5 * (np.log(2.0 * np.pi) + psi + gap * gap * tau), gap * tau, tau
     if code == 1:
-        p = 1.0 / (1.0 + np.exp(-eta)) if eta >= 0 else np.exp(eta) / (1.0 + np.exp(eta))
-        top = max(eta, 0.0)
-        return y * eta - top - np.log1p(np.exp(-abs(eta))), y - p, p * (1.0 - p)
+        small = np.exp(-abs(eta))
+        p = (1.0 if eta >= 0 else small) / (1.0 + small)
+        return y * eta - max(eta, 0.0) - np.log1p(small), y - p, p * (1.0 - p)
     rate = np.exp(min(eta, 600.0))
     return y * eta - rate, y - rate, rate
 
@@ -32,10 +32,10 @@ def group_mode(code, y, base, effects, psi, z, precision):  # type: ignore[no-un
     gradient = np.zeros(q)
     best = -np.inf
     here, step = z.copy(), np.zeros(q)
+    slopes, curves = np.zeros(n), np.zeros(n)
     for _ in range(STEPS):
         tried = here + step
         value = -0.5 * np.sum(tried * tried)
-        slopes, curves = np.zeros(n), np.zeros(n)
         for i in range(n):
             eta = base[i]
             for a in range(q):
@@ -55,14 +55,66 @@ def group_mode(code, y, base, effects, psi, z, precision):  # type: ignore[no-un
                 gradient[a] += effects[i, a] * slopes[i]
                 for b in range(q):
                     precision[a, b] += curves[i] * effects[i, a] * effects[i, b]
-        step = np.linalg.solve(precision, gradient)
+        if q == 1:  # a call of LAPACK costs more than the group
+            step[0] = gradient[0] / precision[0, 0]
+        else:
+            step = np.linalg.solve(precision, gradient)
         if np.sum(step * step) < NEAR:
             break
     z[:] = here
 
 
 @njit(cache=True)
-def groups_rows(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915
+def _quadrature(code, y, base, effects, psi, points, weights, places, logs):  # type: ignore[no-untyped-def]
+    """Points around a group's mode, the logarithms of their shares, and log |det| of the change of variables."""
+    n, q = effects.shape
+    z, precision = np.zeros(q), np.zeros((q, q))
+    group_mode(code, y, base, effects, psi, z, precision)
+    root = np.ones((q, q)) / np.sqrt(precision)
+    if q > 1:
+        root = np.ascontiguousarray(np.linalg.inv(np.linalg.cholesky(precision)).T)
+    log_root = 0.0
+    for a in range(q):
+        log_root += np.log(abs(root[a, a]))
+    for k in range(len(weights)):
+        for a in range(q):
+            places[k, a] = z[a]
+            for b in range(q):
+                places[k, a] += root[a, b] * points[k, b]
+        value = np.log(weights[k]) + 0.5 * np.sum(points[k] ** 2) - 0.5 * np.sum(places[k] ** 2)
+        for i in range(n):
+            eta = base[i]
+            for a in range(q):
+                eta += effects[i, a] * places[k, a]
+            each, _, _ = row_terms(code, y[i], eta, psi)
+            value += each
+        logs[k] = value
+    return log_root
+
+
+@njit(cache=True)
+def group_values(code, x, varying, y, offset, starts, thetas, factors, points, weights, noise):  # type: ignore[no-untyped-def]
+    """The marginal log likelihood of all groups at many theta; L of each in ``factors``."""
+    p = x.shape[1]
+    places = np.zeros(points.shape)
+    logs = np.zeros(len(weights))
+    values = np.zeros(len(thetas))
+    for t in range(len(thetas)):
+        inner = x @ np.ascontiguousarray(thetas[t, :p]) + offset
+        psi = thetas[t, p] if noise else 0.0
+        for g in range(len(starts) - 1):
+            lo, hi = starts[g], starts[g + 1]
+            effects = varying[lo:hi] @ factors[t]
+            log_root = _quadrature(
+                code, y[lo:hi], inner[lo:hi], effects, psi, points, weights, places, logs
+            )
+            top = logs.max()
+            values[t] += top + np.log(np.exp(logs - top).sum()) + log_root
+    return values
+
+
+@njit(cache=True)
+def groups_rows(  # type: ignore[no-untyped-def]  # noqa: PLR0912
     code,
     x,
     varying,
@@ -93,28 +145,14 @@ def groups_rows(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915
     n_points = len(weights)
     inner = x @ theta[:p] + offset
     scores = np.zeros((n_points, size))
-    logs = np.zeros(n_points)
+    logs, places = np.zeros(n_points), np.zeros((n_points, q))
     row = np.zeros(size)
     for g in range(n_groups):
         lo, hi = starts[g], starts[g + 1]
         effects = varying[lo:hi] @ factor
-        z, precision = np.zeros(q), np.zeros((q, q))
-        group_mode(code, y[lo:hi], inner[lo:hi], effects, psi, z, precision)
-        root = np.linalg.inv(np.linalg.cholesky(precision)).T
-        log_root = 0.0
-        for a in range(q):
-            log_root += np.log(abs(root[a, a]))
-        places = np.zeros((n_points, q))
-        for k in range(n_points):
-            places[k] = z + root @ points[k]
-            value = np.log(weights[k]) + 0.5 * np.sum(points[k] ** 2) - 0.5 * np.sum(places[k] ** 2)
-            for i in range(hi - lo):
-                eta = inner[lo + i]
-                for a in range(q):
-                    eta += effects[i, a] * places[k, a]
-                each, _, _ = row_terms(code, y[lo + i], eta, psi)
-                value += each
-            logs[k] = value
+        log_root = _quadrature(
+            code, y[lo:hi], inner[lo:hi], effects, psi, points, weights, places, logs
+        )
         top = logs.max()
         shares = np.exp(logs - top)
         whole = shares.sum()

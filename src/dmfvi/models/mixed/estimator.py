@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
-from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from dmfvi.families import MultivariateNormal
@@ -23,6 +23,8 @@ from dmfvi.models.glm.targets import (
     response,
 )
 from dmfvi.models.mixed.model import FAMILIES, POINTS, GroupedShard, MixedEffects
+from dmfvi.models.mixed.shared_labels import check_one_form, refuse_shared
+from dmfvi.models.moments import MOST_PARAMETERS, agree_on_moments
 from dmfvi.models.regression.base import VAGUE_INTERCEPT, Regression, agree_on_weighted_units
 from dmfvi.models.regression.columns import is_frame, summed
 from dmfvi.models.regression.labels import labels_of, numbered, without_missing
@@ -48,8 +50,9 @@ class MixedModel(Regression):
 
         eta = x.w + v.b_g,   b_g ~ N(0, S),   v = (1, columns with random slopes)
 
-    Groups lie inside a site: the same label at two sites is two groups. A site integrates its groups' effects out (adaptive Gauss-Hermite quadrature,
-    exact for Gaussian targets) and sends sums over groups; effects of single groups stay where they are.
+    All rows of a group are at one site. A site integrates its groups' effects out (adaptive Gauss-Hermite quadrature, exact for Gaussian targets) and sends
+    sums over groups; effects of single groups stay where they are. Sites compare digests of their labels: a label at two sites is refused, unless
+    ``nested`` says that it is two groups.
 
     Parameters
     ----------
@@ -57,12 +60,18 @@ class MixedModel(Regression):
         Distribution of the targets: numbers, zeros and ones (logit link), counts (log link).
     random_slopes : str or tuple of str
         Terms whose coefficient differs from group to group beside the intercept, two at most.
+    nested : bool
+        Whether groups are nested in sites: equal labels at different sites are different groups, as wards numbered by each hospital. Otherwise a
+        label is one group: a network refuses one that occurs at several sites, and one machine (``network=None``) puts its rows together.
     prior_precision : float, array (n_features,) or None
         Prior precision of the coefficients; None is 1 in standardised features and (gaussian) standardised targets.
     intercept_precision : float
         Prior precision of the intercept in agreed units.
     deviation_precision : float
         Prior precision of the logarithms of the effects' deviations, around a third of a target's deviation (gaussian) or of one on the link's scale.
+    approximation : {"moments", "laplace"}
+        Means and covariance of the posterior by weighted draws at which the nodes agree on the likelihood ("moments"), or the Gaussian at its
+        mode, which is faster and too narrow for deviations of effects.
     fit_intercept : bool
         Whether the model has a common intercept beside those of the groups.
     {table parameters}
@@ -82,19 +91,24 @@ class MixedModel(Regression):
         Posterior median of the noise variance, gaussian only.
     n_groups_ : int
         Groups of all nodes.
+    n_effective_draws_ : float
+        Effective number of the weighted draws; nan without any.
     {shared attributes}
 
     Notes
     -----
-    The posterior of (coefficients, logarithms of deviations) is the Gaussian at the mode of the marginal likelihood times the prior, and ``lower_bound_``
-    is Laplace's log evidence. With few or small groups the Gaussian is too narrow for the logarithms of deviations (docs/regression.md).
+    The posterior of (coefficients, logarithms of deviations) is a Gaussian with the means and covariance of the exact one, to about two digits (3520 quasi-random
+    draws in four agreed sums, after the mode has been found), and ``lower_bound_`` the log evidence by the same draws. With more than 24
+    parameters, or where too few draws count, it is the Gaussian at the mode, with a warning.
     """
 
     _: KW_ONLY
     family: Literal["gaussian", "bernoulli", "poisson"] = "gaussian"
     random_slopes: tuple[str, ...] = ()
+    nested: bool = False
     intercept_precision: float = VAGUE_INTERCEPT
     deviation_precision: float = 0.25
+    approximation: Literal["moments", "laplace"] = "moments"
     tol: float = 1e-9
 
     _kept = ("_target", "n_groups_", "_varies")
@@ -144,13 +158,45 @@ class MixedModel(Regression):
         shards = [self._prepared(*part) for part in parts]
         volume = -self._target.weight * float(np.log(self._target.scale))
         self._fit(session, self._make_model(), shards, log_volume=volume, observer=observer)
+        if self.approximation == "moments":
+            self._take_moments(session, shards, volume)
         self._effects = self._effects_of(shards, parts)
+        self._warn_of_mode()
         return self
+
+    def _take_moments(self, session: Session, shards: list[GroupedShard], volume: float) -> None:
+        """Replace the Gaussian at the mode by that of the posterior's moments."""
+        model, parts = self._model, list(zip(shards, self._node_beliefs, strict=True))
+        self._node_beliefs = session.agree(lambda part: agree_on_moments(model, *part), parts)
+        self.node_posteriors_ = [self._in_data_units(b.q) for b in self._node_beliefs]
+        first = self._node_beliefs[0]
+        self.lower_bound_ = first.log_evidence + volume
+        self.n_start_rounds_ = session.collective.n_rounds
+        self.n_start_bytes_ = session.collective.bytes_sent
+        self._show(0)
+
+    def _warn_of_mode(self) -> None:
+        """Where weighted draws could not tell the posterior's moments."""
+        if self.approximation != "moments" or self._belief.evidence is not None:
+            return
+        size = len(self._model.prior_mean)
+        many = size > MOST_PARAMETERS
+        why = f"{size} parameters" if many else "its shape is far from a Gaussian"
+        cure = "leave columns out" if many else "it takes more rows or groups"
+        warnings.warn(
+            f"the posterior is approximated at its mode ({why}), intervals of the effects' deviations are too narrow: {cure}, or accept it with "
+            "approximation='laplace'",
+            UserWarning,
+            stacklevel=3,
+        )
 
     def _check_settings(self) -> None:
         check_choice("family", self.family, list(FAMILIES))
+        check_choice("approximation", self.approximation, ["moments", "laplace"])
         check_positive("intercept_precision", self.intercept_precision)
         check_positive("deviation_precision", self.deviation_precision)
+        if not isinstance(self.nested, bool | np.bool_):
+            raise ValueError(f"nested must be True or False, received {self.nested!r}")
         slopes = self._slopes
         if len(set(slopes)) < len(slopes):
             raise ValueError(f"random_slopes names a term twice, received {list(slopes)}")
@@ -186,11 +232,12 @@ class MixedModel(Regression):
         labels = given.pop("groups", None)
         # one array over several nodes: groups one after the other, cut between them
         cut = not listed and not session.pooled and session.whole and labels is not None
+        apart = listed and (self.nested or labels is None)
         if labels is None:
             labels = [np.full(size, None) for size in sizes] if listed else np.full(sizes[0], None)
         marks, known = numbered(np.concatenate(labels) if listed else labels)
-        site = np.repeat(np.arange(len(sizes)), sizes)
-        if listed:
+        if apart:
+            site = np.repeat(np.arange(len(sizes)), sizes)
             self._group_keys = [(place, label) for place in range(len(sizes)) for label in known]
             marks = site * len(known) + marks
         else:
@@ -200,6 +247,11 @@ class MixedModel(Regression):
             X = np.asarray(X, dtype=np.float64)
             order = np.argsort(marks, kind="stable")
         pairs = self._pairs(X, y, session)
+        alone = session.pooled or (session.whole and not listed)
+        if not (alone or self.nested):
+            refuse_shared(session, [set(part) for part in (labels if listed else [labels])])
+        elif listed and not apart:
+            check_one_form([set(part) for part in labels])
         rows = [x for x, _ in pairs]
         values = {n: np.concatenate(self._row_values(n, v, X, rows)) for n, v in given.items()}
         whole = np.concatenate(rows)[order]
@@ -291,6 +343,8 @@ class MixedModel(Regression):
     def _take(self, node: int) -> None:
         p, d = self.posterior_.parameters(), len(self._units.shift)
         size = d + 1 if self._has_intercept else d
+        ess = self._belief.ess
+        self.n_effective_draws_ = float("nan") if ess is None else ess
         self.coef_ = p["mean"][:d]
         self.intercept_ = float(p["mean"][d]) if self._has_intercept else 0.0
         self.coef_covariance_ = p["covariance"][:size, :size]
@@ -349,6 +403,8 @@ class MixedModel(Regression):
         title = f"{self.family} mixed model, {LINK[self.family]} link"
         facts = self._facts()
         facts.insert(1, ("groups", f"{self.n_groups_}"))
+        exact = np.isfinite(self.n_effective_draws_)
+        facts.append(("posterior", "means and covariance" if exact else "Gaussian at the mode"))
         return CoefficientTable(title, facts, level, ratio, rows)
 
     # -- predictions --------------------------------------------------------------------------
@@ -397,7 +453,7 @@ class MixedModel(Regression):
     def random_effects(self, site: int = 0) -> dict[Any, FloatArray]:
         """Posterior means of the effects (intercept at covariates of zero, slopes) of a site's groups, shrunken to zero, at the mode.
 
-        Keys are the labels with their own type; where ``fit`` was given a list of sites, pairs (site, label). Effects are in the process that has the
+        Keys are the labels with their own type; with ``nested`` and a list of sites, pairs (site, label). Effects are in the process that has the
         rows, and in no file.
         """
         check_is_fitted(self)
@@ -420,11 +476,11 @@ class MixedModel(Regression):
         return made
 
     def score(self, X: Any, y: Any = None, *, offset: Any = None, exposure: Any = None) -> float:
-        """R^2 of expected targets in groups that are not known."""
+        """R^2 of expected targets in groups that are not known; y may be in the formula."""
+        from sklearn.metrics import r2_score  # 10 MB that a fit does not need
+
         expected = joined(self.predict(X, offset=offset, exposure=exposure))
-        if is_shard_list(X):
-            y = np.concatenate([np.asarray(part) for part in y])
-        return float(r2_score(column_or_1d(y), expected))
+        return float(r2_score(column_or_1d(self._scored(X, y)), expected))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

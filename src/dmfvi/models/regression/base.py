@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from dmfvi.inference.response import Response
 from dmfvi.inference.session import Session
 from dmfvi.inference.starts import FeatureUnits
 from dmfvi.linalg import FloatArray, plain
 from dmfvi.models.regression.table import CoefficientTable
 from dmfvi.models.regression.tabular import TabularRegression, named_column
+from dmfvi.uncertainty import Uncertainty, check_asked
 from dmfvi.validation import is_shard_list
 
 #: growth of rounding in a sweep at which nodes that damp their steps by their own sums still settle: they did up to 117
@@ -29,6 +32,8 @@ BLOCK = 8192
 @dataclass(eq=False, repr=False)
 class Regression(TabularRegression):
     """Rows and targets in, coefficients in the data's units out."""
+
+    _uncertain = MappingProxyType({"coef": "coef_"})
 
     #: the default prior precision of a coefficient, for people
     _usual_precision: ClassVar[str] = "1"
@@ -86,6 +91,18 @@ class Regression(TabularRegression):
                 + ("" if np.isfinite(values).all() else ", some of them not finite")
             )
         return _cut(values, shards)
+
+    def _known_targets(self, X: Any, y: Any, rows: FloatArray) -> NDArray[Any]:
+        """Targets of rows, one each: y, or the formula's left-hand side."""
+        if y is None and self.formula is not None:
+            y = self._scored(X, None)
+        if isinstance(y, str):
+            raise ValueError(f"y must be the targets themselves, received the name {y!r}")
+        if y is None or np.shape(y) != (len(rows),):
+            raise ValueError(
+                f"y must have one target for each of {len(rows)} rows, received {np.shape(y) if y is not None else None}"
+            )
+        return np.asarray(y)
 
     # -- units --------------------------------------------------------------------------------
 
@@ -160,6 +177,49 @@ class Regression(TabularRegression):
         if precision is not None:
             found["noise_precision"] = np.asarray(precision)
         return found
+
+    def uncertainty(
+        self,
+        quantity: str | Callable[[Any], ArrayLike],
+        *,
+        method: Literal["linear-response", "mean-field"] = "linear-response",
+        level: float = 0.9,
+    ) -> Uncertainty:
+        """Mean, deviation, interval and covariance of a fitted quantity; "coef" are the coefficients.
+
+        Their posterior is one Gaussian over all of them (linear regression: Student, whose deviations these are), which linear response
+        leaves as it is: nothing is exchanged, and the answer is there after ``load`` too. Where q treats coefficients as
+        independent of something else that is learned (``approximation="polya-gamma"``, ``prior_precision="learned"``) it is as for other models.
+
+        Parameters
+        ----------
+        quantity : str or callable
+            "coef", or a function of the fitted estimator that returns an array.
+        method : {"linear-response", "mean-field"}
+            The same for coefficients.
+        level : float
+            Of the interval, between 0 and 1.
+        """
+        if quantity != "coef" or self._factorised:
+            return super().uncertainty(quantity, method=method, level=level)
+        check_asked(self, method, level)
+        coef, n_classes = np.asarray(self.coef_), np.shape(self.coef_)[0]
+        if coef.ndim > 1 and n_classes > 1:
+            raise ValueError(
+                f"coefficients of {n_classes} classes have no covariance of their own: use coefficient_table(), or draws "
+                "of to_xarray()"
+            )
+        d = coef.shape[-1]
+        whole = np.asarray(self.coef_covariance_).reshape(-1, *np.shape(self.coef_covariance_)[-2:])
+        covariance = whole[0, :d, :d]
+        known = Response(coef.ravel(), covariance, covariance, 0, 0.0, 0.0)
+        return Uncertainty(coef, covariance, level, method, known)
+
+    @property
+    def _factorised(self) -> bool:
+        """Whether q treats coefficients as independent of something else that is learned."""
+        polya_gamma = getattr(self, "approximation", "") == "polya-gamma"
+        return polya_gamma or isinstance(self.prior_precision, str)
 
     def summary(self, level: float = 0.9) -> str:
         """The table of coefficients as text, and how the fit went."""

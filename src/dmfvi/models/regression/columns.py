@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
 
 NUMBER, TEXT, TRUTH, EMPTY = "numbers", "text", "true or false", "nothing"
+#: what sites call a column of numbers that may also be words
+DIGITS = "digits in quotes"
 #: levels from which on a column of which more than this part of the rows have a level of their own is one of ids
 FEWEST_IDS, OWN_LEVELS = 10, 0.5
 #: a level of a column
@@ -24,11 +27,16 @@ Level = str | int | float | bool
 
 
 class Column(NamedTuple):
-    """Values (NaN or None where missing), what they are, and the levels that a categorical type declares."""
+    """Values (NaN or None where missing), what they are, and the levels that a categorical type declares, in order if it has one.
+
+    Numbers that were digits in quotes are also kept as the words that they may be.
+    """
 
     values: NDArray[Any]
     kind: str
     declared: tuple[Level, ...] | None = None
+    ordered: bool = False
+    words: NDArray[Any] | None = None
 
     @property
     def missing(self) -> NDArray[np.bool_]:
@@ -39,7 +47,8 @@ class Column(NamedTuple):
 
     def taking(self, rows: NDArray[Any]) -> Column:
         """Some rows."""
-        return self._replace(values=self.values[rows])
+        words = None if self.words is None else self.words[rows]
+        return self._replace(values=self.values[rows], words=words)
 
     def levels(self) -> list[Level]:
         """Declared levels, or those seen, sorted."""
@@ -114,13 +123,17 @@ def _column(name: str, series: Any, words: bool) -> Column:
             "or leave the column out"
         )
     if declared is not None:
-        return Column(_with_levels(values), TEXT, declared)
+        ordered = bool(getattr(dtype, "ordered", str(dtype).lower().startswith("enum")))
+        return Column(_with_levels(values), TEXT, declared, ordered)
     if not present:
         return Column(np.full(len(values), np.nan), EMPTY)
     if all(isinstance(value, bool | np.bool_) for value in present):
         return Column(_with_levels(values), TRUTH, (False, True))
     found = _parsed(values) if not words or all(isinstance(v, Real) for v in present) else None
-    return Column(_with_levels(values), TEXT) if found is None else Column(found, NUMBER)
+    if found is None:
+        return Column(_with_levels(values), TEXT)
+    quoted = all(isinstance(value, str) for value in present)
+    return Column(found, NUMBER, words=_with_levels(values) if quoted else None)
 
 
 def _of_numbers(numbers: FloatArray) -> Column:
@@ -163,6 +176,8 @@ def categorical(column: Column, words: bool = False) -> Column:
     """A column of numbers as one of levels; with ``words`` the levels are words like "1"."""
     if column.kind != NUMBER:
         return column
+    if words and column.words is not None:
+        return Column(column.words, TEXT)
     values = np.empty(len(column.values), dtype=object)
     levels = [None if np.isnan(v) else plain_level(v) for v in column.values]
     values[:] = [str(v) if words and v is not None else v for v in levels]
@@ -192,14 +207,7 @@ def agreed_levels(
     """Levels of the columns that are no numbers, the same at all sites."""
     for part in parts:
         _refuse_ids(part)
-    told = [
-        {
-            name: [column.kind, _told(column), column.declared is not None]
-            for name, column in part.items()
-        }
-        for part in parts
-    ]
-    sites = gathered(session, told)
+    sites = gathered(session, [{n: _told(column) for n, column in part.items()} for part in parts])
     names = list(sites[0])
     for place, site in enumerate(sites):
         if list(site) != names:
@@ -208,15 +216,21 @@ def agreed_levels(
                 f"site {place} has columns {list(site)[:10]}, site 0 has {names[:10]}"
                 + (f": {odd[:5]} are not at both" if odd else ": bring them into one order")
             )
+    # digits in quotes are words where another site has words; only then they are told
+    kinds = {name: {site[name][0] for site in sites} - {EMPTY} for name in names}
+    mixed = [name for name in names if kinds[name] == {DIGITS, TEXT}]
+    if mixed:
+        words = [{n: categorical(part[n], words=True) for n in mixed} for part in parts]
+        for part in words:
+            _refuse_ids(part)
+        told = [{n: _told(column) for n, column in part.items()} for part in words]
+        for site, more in zip(sites, gathered(session, told), strict=True):
+            site.update(more)
     return {
         name: levels
         for name in names
         if (levels := _merged(name, [site[name] for site in sites])) is not None
     }
-
-
-def _told(column: Column) -> list[Level]:
-    return [] if column.kind in (NUMBER, EMPTY) else column.levels()
 
 
 def _refuse_ids(part: Mapping[str, Column]) -> None:
@@ -232,24 +246,71 @@ def _refuse_ids(part: Mapping[str, Column]) -> None:
             )
 
 
+def _told(column: Column) -> list[Any]:
+    """Kind, levels, and whether these are declared and have an order."""
+    if column.kind in (NUMBER, EMPTY):
+        return [DIGITS if column.words is not None else column.kind, [], False, False]
+    return [column.kind, column.levels(), column.declared is not None, column.ordered]
+
+
 def _merged(name: str, told: list[list[Any]]) -> tuple[Level, ...] | None:
     """Levels of one column over all sites; None for numbers."""
-    kinds = {kind for kind, _, _ in told if kind != EMPTY}
+    kinds = {kind for kind, *_ in told if kind != EMPTY}
     if not kinds:
         raise ValueError(f"column {name!r} has no value at any site: leave it out")
-    if NUMBER in kinds and len(kinds) > 1:
-        at = {kind: place for place, (kind, _, _) in reversed(list(enumerate(told)))}
+    if kinds <= {NUMBER, DIGITS}:
+        return None
+    if len(kinds) > 1 and kinds & {NUMBER, DIGITS}:
+        at = {kind: place for place, (kind, *_) in reversed(list(enumerate(told)))}
         words = " and ".join(f"{kind} at site {at[kind]}" for kind in sorted(kinds))
         raise ValueError(f"column {name!r} holds {words}: give it one type at all sites")
-    if kinds == {NUMBER}:
-        return None
-    lists = [levels for kind, levels, _ in told if kind != EMPTY]
-    declared = [levels for kind, levels, given in told if given and kind != EMPTY]
-    union = {level for levels in lists for level in levels}
+    seen = {place: levels for place, (kind, levels, *_) in enumerate(told) if kind != EMPTY}
+    union = {level for levels in seen.values() for level in levels}
+    ordered = {place: seen[place] for place in seen if told[place][3]}
+    if ordered:
+        return _common_order(name, ordered, union)
+    declared = [levels for place, levels in seen.items() if told[place][2]]
     if declared and all(levels == declared[0] for levels in declared):
         rest = union - set(declared[0])
         return (*declared[0], *_sorted(name, rest))
     return tuple(_sorted(name, union))
+
+
+def _common_order(
+    name: str, orders: Mapping[int, list[Level]], union: set[Level]
+) -> tuple[Level, ...]:
+    """The one order that agrees with those of all sites; refused where there is none, or more than one."""
+    before = {level: set[Level]() for levels in orders.values() for level in levels}
+    for levels in orders.values():
+        for low, high in pairwise(levels):
+            before[high].add(low)
+    made: list[Level] = []
+    while len(made) < len(before):
+        first = [level for level in before if level not in made and before[level] <= set(made)]
+        if len(first) != 1:
+            one, other = _unlike(orders)
+            raise ValueError(
+                f"column {name!r} has ordered categories {orders[one]} at site {one} and {orders[other]} at site {other}, which are not parts of one "
+                "order: declare the same categories at all sites"
+            )
+        made += first
+    if rest := union - set(made):
+        raise ValueError(
+            f"column {name!r} has ordered categories {made}, and {sorted(map(str, rest))[:5]} at a site that declares no order: declare the same "
+            "categories at all sites"
+        )
+    return tuple(made)
+
+
+def _unlike(orders: Mapping[int, list[Level]]) -> tuple[int, int]:
+    """Two sites with different orders, those that contradict each other first."""
+    pairs = [(a, b) for a in orders for b in orders if a < b and orders[a] != orders[b]]
+
+    def agree(pair: tuple[int, int]) -> bool:
+        one, other = (orders[site] for site in pair)
+        return [v for v in one if v in other] == [v for v in other if v in one]
+
+    return min(pairs, key=agree)
 
 
 def _sorted(name: str, levels: set[Level]) -> list[Level]:

@@ -71,8 +71,17 @@ class TableDesign:
             made = columns_of(data, self.columns, words)
         return {name: self._typed(name, made[name], place) for name in self.columns}
 
+    @property
+    def with_levels(self) -> list[str]:
+        """Columns that are not imputed: those of words, and numbers that are also categories."""
+        keys = {formulas.levels_key(name): name for name in self.columns}
+        return list(dict.fromkeys(keys.get(name, name) for name in self.levels))
+
     def _typed(self, name: str, column: Column, place: str) -> Column:
         if name not in self.levels:
+            known = self.levels.get(formulas.levels_key(name))
+            if known is not None:
+                check_known(name, categorical(column), known, place)
             if column.kind != NUMBER and not column.missing.all():
                 raise ValueError(f"{place}column {name!r} holds {column.kind}, numbers were fitted")
             return column if column.kind == NUMBER else Column(column.values.astype(float), NUMBER)
@@ -123,7 +132,7 @@ class TableDesign:
 
     def incomplete(self, columns: Mapping[str, Column]) -> np.ndarray:
         """Rows without a value in some column; where numbers are imputed, in some column of words."""
-        names = list(self.levels) if self.gaussian is not None else list(self.columns)
+        names = self.with_levels if self.gaussian is not None else list(self.columns)
         gaps: Sequence[Any] = [columns[name].missing for name in names]
         rows = len(next(iter(columns.values())).values)
         return np.any(gaps, axis=0) if gaps else np.zeros(rows, dtype=bool)

@@ -104,11 +104,12 @@ AFFINE = {"ddof", "center", "scale"}
 
 
 class Parsed(NamedTuple):
-    """Right-hand side, columns that it needs, columns inside C(), whether it has an intercept, and the left-hand side."""
+    """Right-hand side, columns that it needs, those inside C() only, inside and outside, whether it has an intercept, and the left-hand side."""
 
     right: Any
     variables: tuple[str, ...]
     as_levels: frozenset[str]
+    as_both: frozenset[str]
     intercept: bool
     left: Any
 
@@ -143,11 +144,17 @@ def parsed(text: str) -> Parsed:
     order = _variables(terms)
     if "Intercept" in order:
         raise ValueError(f"formula {text!r}: a column must not be named 'Intercept', rename it")
-    levels = {
-        name for term in terms for factor in term.factors for name in _in_levels(str(factor.expr))
-    }
+    inside = {name for term in terms for f in term.factors for name in _in_levels(str(f.expr))}
+    inside &= set(order)
+    outside = set(_variables(terms, outside_levels=True))
     intercept = any(str(term) == "1" for term in terms)
-    return Parsed(right, tuple(order), frozenset(levels & set(order)), intercept, left)
+    only, both = frozenset(inside - outside), frozenset(inside & outside)
+    return Parsed(right, tuple(order), only, both, intercept, left)
+
+
+def levels_key(name: str) -> str:
+    """Where the levels of a column are kept that is also used as it is."""
+    return f"C({name})"
 
 
 def _check_expression(expression: str, text: str) -> None:
@@ -193,11 +200,13 @@ def _explodes(node: ast.AST) -> bool:
     )
 
 
-def _variables(terms: Sequence[Any]) -> list[str]:
-    """Columns that terms need, in the order in which they occur."""
+def _variables(terms: Sequence[Any], outside_levels: bool = False) -> list[str]:
+    """Columns that terms need, in the order in which they occur; all, or those outside C()."""
     found: list[str] = []
     for factor in (factor for term in terms for factor in term.factors):
         expression = str(factor.expr)
+        if outside_levels and _in_levels(expression):
+            continue
         if factor.eval_method.value == "lookup":
             found.append(expression)
         elif factor.eval_method.value == "python":
@@ -245,7 +254,8 @@ def _levels_of_factors(
     made = {}
     for factor in (factor for term in right for factor in term.factors):
         expression = str(factor.expr)
-        for name in [expression, *_in_levels(expression)]:
+        inside = [key for name in _in_levels(expression) for key in (name, levels_key(name))]
+        for name in [expression, *inside]:
             if name in levels:
                 made[expression] = levels[name]
     return made

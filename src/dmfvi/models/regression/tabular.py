@@ -157,13 +157,19 @@ class TabularRegression(NetworkEstimator):
     def _agreed_design(self, pieces: list[_Piece], how: str, session: Session) -> TableDesign:
         """Columns and levels of all sites; of rows that are left out nothing is told."""
         told = []
+        both = frozenset() if self.formula is None else formulas.parsed(self.formula).as_both
         for piece in pieces:
-            words = [n for n, c in piece.columns.items() if c.kind not in (NUMBER, EMPTY)]
+            words = [
+                n for n, c in piece.columns.items() if c.kind not in (NUMBER, EMPTY) or n in both
+            ]
             names = words if how == "impute" else list(piece.columns)
             gaps = _any([piece.columns[n].missing for n in names], piece.n_rows)
             left_out = (gaps | piece.lacks_target) & (how != "raise")
             kept = np.flatnonzero(~left_out)
-            told.append({n: c.taking(kept) for n, c in piece.columns.items()})
+            own = {n: c.taking(kept) for n, c in piece.columns.items()}
+            told.append(
+                own | {formulas.levels_key(n): categorical(own[n]) for n in own if n in both}
+            )
         levels = agreed_levels(session, told)
         return TableDesign(tuple(pieces[0].columns), levels, self.formula)
 
@@ -174,7 +180,7 @@ class TabularRegression(NetworkEstimator):
         rows, targets, others, dropped = [], [], [], 0
         for place, piece in enumerate(pieces):
             where = f"shard {place}: " if len(pieces) > 1 else ""
-            needed = list(design.levels) if how == "impute" else list(design.columns)
+            needed = design.with_levels if how == "impute" else list(design.columns)
             gaps = _any([piece.columns[n].missing for n in needed], piece.n_rows)
             if how == "raise":
                 _refuse(gaps, piece.columns, type(self).__name__, where)
@@ -252,6 +258,16 @@ class TabularRegression(NetworkEstimator):
                 [table.rows(part, who, f"shard {i}: ") for i, part in enumerate(X)]
             )
         return table.rows(X, who)
+
+    def _scored(self, X: Any, y: Any) -> Any:
+        """Targets of rows to score, those of all sites in one array: y, or the formula's left-hand side."""
+        parts = X if is_shard_list(X) else [X]
+        if y is None:
+            if self.formula is None or formulas.target_of(self.formula) is None:
+                raise ValueError("score needs y, the targets of the rows")
+            y = [_tidy(_target(self.formula, part)) for part in parts]
+            return np.concatenate(y)
+        return np.concatenate([np.asarray(part) for part in y]) if is_shard_list(X) else y
 
     def _table_facts(self) -> list[tuple[str, str]]:
         """Rows that lacked something, and reference levels, for the summary."""

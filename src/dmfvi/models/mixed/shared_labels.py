@@ -1,0 +1,105 @@
+"""Labels of groups that occur at several sites, found by digests: a group must have all its rows at one site.
+
+Every site sends a digest of each of its labels, filled up to a power of two with others that stand for none. So sites learn how many groups another has
+(to a factor of two) and which labels they have in common, and can try whether another site has a label that they guess; labels are not sent.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Collection, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from dmfvi.inference.session import Session
+from dmfvi.models.regression.columns import plain_level
+
+#: bytes of a digest: a million labels have two alike with a probability of 4e-13
+DIGEST_SIZE = 10
+#: text that is a number to people, too: 007 and 7.0, not 1_11 or 1e3
+PLAIN_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+#: digests that a site sends at least
+FEWEST_DIGESTS = 16
+#: labels that an error names
+NAMED = 3
+
+
+def refuse_shared(session: Session, labels: Sequence[Collection[Any]]) -> None:
+    """Raise ValueError at all sites where two of them have a label in common; one collection for each site of this process."""
+    own = [
+        {_digest(_common_form(label)): label for label in part if label is not None}
+        for part in labels
+    ]
+    told = [_padded(set(part)) for part in own]
+    heard = session.collective.gather(told)
+    holders: dict[bytes, list[int]] = {}
+    for site, vector in enumerate(heard):
+        whole = np.rint(vector).astype(np.uint8).tobytes()
+        for at in range(0, len(whole), DIGEST_SIZE):
+            holders.setdefault(whole[at : at + DIGEST_SIZE], []).append(site)
+    shared = {digest: sites for digest, sites in holders.items() if len(sites) > 1}
+    if not shared:
+        return
+    known = {digest: label for part in own for digest, label in part.items() if digest in shared}
+    named = sorted(map(repr, known.values()))[:NAMED]
+    which = f", as {' and '.join(named)}" if named else ""
+    sites = next(iter({d: s for d, s in shared.items() if not known or d in known}.values()))
+    raise ValueError(
+        f"groups has {len(shared)} label{'s' if len(shared) > 1 else ''} at more than one site{which} "
+        f"(sites {' and '.join(map(str, sites[:NAMED]))}), and a group must have all its rows at one site. If these are different groups, as wards numbered "
+        "by each hospital, say nested=True; if they are the same, bring their rows to one site"
+    )
+
+
+def check_one_form(labels: Sequence[Collection[Any]]) -> None:
+    """Refuse labels of sites in one place that are the same but for their type, as 1 at one and "1" at another."""
+    forms: dict[str, dict[Any, int]] = {}
+    for site, part in enumerate(labels):
+        for label in part:
+            known = forms.setdefault(_common_form(label), {})
+            other = next((k for k, place in known.items() if k != label and place != site), label)
+            if other != label:
+                raise ValueError(
+                    f"groups has the label {other!r} at site {known[other]} and {label!r} at site {site}: write the same group in the same way, or say "
+                    "nested=True if groups of different sites are different"
+                )
+            known.setdefault(label, site)
+
+
+def _common_form(label: Any) -> str:
+    """The same text for 1, 1.0, True, "1" and "01", and for a date of any type."""
+    if isinstance(label, np.datetime64):
+        label = label.astype("datetime64[us]").item()
+    if hasattr(label, "isoformat"):
+        return str(label.isoformat()).removesuffix("T00:00:00")
+    if isinstance(label, str) and not PLAIN_NUMBER.fullmatch(label.strip()):
+        return label.strip()
+    for number in (int, float):
+        try:
+            return str(plain_level(number(label)) if number is float else _whole(label))
+        except (TypeError, ValueError, OverflowError):
+            continue
+    return str(label).strip()
+
+
+def _whole(label: Any) -> int:
+    """A whole number of any size; one with decimals is none."""
+    if isinstance(label, float) and not label.is_integer():
+        raise ValueError(label)
+    return int(label)
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(), digest_size=DIGEST_SIZE, person=b"dmfvi-groups").digest()
+
+
+def _padded(digests: set[bytes]) -> np.ndarray:
+    """Sorted digests as numbers, and random ones that stand for no label; the others cannot tell which."""
+    size = max(FEWEST_DIGESTS, 1 << max(len(digests) - 1, 0).bit_length())
+    whole = set(digests)
+    while len(whole) < size:
+        whole.add(secrets.token_bytes(DIGEST_SIZE))
+    return np.frombuffer(b"".join(sorted(whole)), dtype=np.uint8).astype(np.float64)

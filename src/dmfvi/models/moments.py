@@ -1,0 +1,137 @@
+"""Posterior means and covariances by weighted draws, from the Gaussian at the mode (adaptive importance sampling).
+
+    theta_k ~ r,   r = 4/5 t_nu(mean, covariance) + 1/5 [the same for some, the prior for the others]
+    w_k ~ exp(sum_i log p(data_i | theta_k)) p(theta_k) / r(theta_k)
+    mean <- sum w theta      covariance <- sum w (theta - mean)(theta - mean)'      log evidence = log mean of the weights
+
+Parameters that the data may leave open on one side, as logarithms of deviations, are those drawn from their prior: long tails far from the mode are found.
+
+The points are the same at all nodes: a quasi-random sequence without a seed (Sobol 1967). One sum of as many numbers as there are points is
+agreed a stage, whatever their likelihoods cost (Bugallo et al. 2017, IEEE Signal Processing Magazine 34(4)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaincinv, gammaln, ndtri
+
+from dmfvi.families import MultivariateNormal
+from dmfvi.inference.model import Coroutine
+from dmfvi.linalg import FloatArray
+from dmfvi.models.laplace import LaplaceBelief
+
+#: draws near the mode in each stage, powers of two: the first stages find out where the posterior is
+STAGES = (256, 256, 256, 2048)
+#: degrees of freedom of the draws: heavier tails than any posterior near a Gaussian
+FREEDOM = 7.0
+#: parameters up to which draws can be weighted
+MOST_PARAMETERS = 24
+#: deviation of open-ended parameters' draws at most, and where effects of groups are too large for sums
+WIDEST, LARGEST_LOG = 3.0, 12.0
+#: effective draws below which the mode's Gaussian is kept
+LEAST_DRAWS = 150.0
+
+
+class Density(Protocol):
+    """A log likelihood at many points, and a Gaussian prior; ``open_ended`` marks what may have a long tail."""
+
+    prior_mean: FloatArray
+    prior_precision: FloatArray
+
+    @property
+    def open_ended(self) -> NDArray[np.bool_]: ...
+
+    def values(self, shard: Any, thetas: FloatArray) -> FloatArray: ...
+
+    def log_prior(self, theta: FloatArray) -> float: ...
+
+
+def agree_on_moments(model: Density, shard: Any, belief: LaplaceBelief) -> Coroutine:
+    """The belief with means and covariance of the posterior; as it was where the draws cannot tell."""
+    known = belief.q.parameters()
+    mean, covariance = np.asarray(known["mean"]), np.asarray(known["covariance"])
+    if len(mean) > MOST_PARAMETERS:
+        return belief
+    for count in STAGES:
+        points, log_density = draws(model, mean, covariance, count)
+        inside = np.asarray((points[:, model.open_ended] < LARGEST_LOG).all(1))
+        likelihood = yield model.values(shard, np.where(inside[:, None], points, mean))
+        prior = np.array([model.log_prior(point) for point in points])
+        log_weights = np.asarray(likelihood) + prior - log_density
+        log_weights[~inside | ~np.isfinite(log_weights)] = -np.inf
+        top = log_weights.max()
+        if not np.isfinite(top):
+            return belief
+        weights = np.exp(log_weights - top)
+        evidence = float(top + np.log(weights.mean()))
+        weights /= weights.sum()
+        ess = float(1.0 / np.sum(weights**2))
+        mean = weights @ points
+        gap = points - mean
+        covariance = gap.T @ (weights[:, None] * gap)
+        if not _usable(covariance, ess, count):
+            return replace(belief, ess=ess)
+    precision = np.linalg.inv(covariance)
+    q = MultivariateNormal(precision @ mean, -0.25 * (precision + precision.T))
+    return replace(belief, q=q, evidence=evidence, ess=ess)
+
+
+def _usable(covariance: FloatArray, ess: float, count: int) -> bool:
+    """Whether a stage has told enough to go on from: at the end more draws count than at the beginning."""
+    least = LEAST_DRAWS if count == STAGES[-1] else 3.0 * len(covariance)
+    return ess >= least and bool(np.linalg.eigvalsh(covariance)[0] > 0.0)
+
+
+def draws(
+    model: Density, mean: FloatArray, covariance: FloatArray, count: int
+) -> tuple[FloatArray, FloatArray]:
+    """Points (5/4 count, P), evenly spread, and the logarithm of the mixture's density there."""
+    wide = count // 4  # beside the others
+    size, tail = len(mean), model.open_ended
+    near = _t_points(even_points(count, size + 1), mean, covariance)
+    far, others = np.empty((wide, size)), ~tail
+    uniform = even_points(wide, size + 1)
+    # open-ended parameters are independent of the others here, as the density below has it
+    far[:, others] = _t_points(
+        uniform[:, np.append(others, True)], mean[others], covariance[np.ix_(others, others)]
+    )
+    deviation = np.minimum(1.0 / np.sqrt(np.maximum(model.prior_precision[tail], 1e-12)), WIDEST)
+    # the coordinates that stand for the open-ended parameters, as standard normal numbers
+    far[:, tail] = model.prior_mean[tail] + deviation * ndtri(uniform[:, :-1])[:, tail]
+    points = np.concatenate([near, far])
+    standard = (points[:, tail] - model.prior_mean[tail]) / deviation
+    log_wide = -0.5 * (standard**2).sum(1) - np.log(deviation * np.sqrt(2.0 * np.pi)).sum()
+    log_wide += _log_t(points[:, others], mean[others], covariance[np.ix_(others, others)])
+    log_near = _log_t(points, mean, covariance)
+    share = wide / (count + wide)
+    return points, np.logaddexp(log_near + np.log1p(-share), log_wide + np.log(share))
+
+
+def _t_points(uniform: FloatArray, mean: FloatArray, covariance: FloatArray) -> FloatArray:
+    """Points of a multivariate t distribution from uniform numbers, one more than it has parameters."""
+    # a chi-squared number over its degrees of freedom, the same for all parameters of a draw
+    shrink = gammaincinv(0.5 * FREEDOM, uniform[:, -1]) / (0.5 * FREEDOM)
+    standard = ndtri(uniform[:, :-1]) / np.sqrt(shrink)[:, None]
+    return np.asarray(mean + standard @ np.linalg.cholesky(covariance).T)
+
+
+def _log_t(points: FloatArray, mean: FloatArray, covariance: FloatArray) -> FloatArray:
+    size = len(mean)
+    root = np.linalg.cholesky(covariance)
+    standard = np.linalg.solve(root, (points - mean).T)
+    constant = gammaln(0.5 * (FREEDOM + size)) - gammaln(0.5 * FREEDOM)
+    constant -= 0.5 * size * np.log(FREEDOM * np.pi) + np.log(np.diag(root)).sum()
+    tails = np.log1p((standard**2).sum(0) / FREEDOM)
+    return np.asarray(constant - 0.5 * (FREEDOM + size) * tails)
+
+
+def even_points(count: int, size: int) -> FloatArray:
+    """The first points of Sobol's sequence in the unit cube, in the middle of their cells; ``count`` is a power of two."""
+    from scipy.stats import qmc
+
+    plain = qmc.Sobol(size, scramble=False).random(count)
+    return np.asarray(plain + 0.5 / count)

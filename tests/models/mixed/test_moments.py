@@ -1,0 +1,93 @@
+"""Means and deviations of a mixed model's posterior, by weighted draws that the nodes agree on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import dmfvi
+from dmfvi import MixedModel, Network
+from dmfvi.models.mixed.model import GroupedShard
+from dmfvi.models.moments import even_points
+
+
+def clinics(n_groups: int, per_group: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A covariate, outcomes 0 and 1, and clinics that hardly differ."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(n_groups), per_group)
+    x = rng.normal(size=(len(groups), 1))
+    eta = 0.8 * x[:, 0] - 0.3 + 0.3 * rng.normal(size=n_groups)[groups]
+    return x, (rng.random(len(groups)) < expit(eta)).astype(float), groups
+
+
+def by_grid(model: MixedModel, x: np.ndarray, y: np.ndarray, groups: np.ndarray) -> Any:
+    """Mean and deviation of every parameter by adding up the exact density on a grid of all three."""
+    design = model._design(x)
+    shard = GroupedShard.of(
+        design, model._varying(design), y, np.full(len(y), model._target.shift), groups
+    )
+    axes = np.linspace(-0.6, 2.2, 13), np.linspace(-1.4, 1.4, 13), np.linspace(-9.0, 1.6, 41)
+    grid = np.stack([part.ravel() for part in np.meshgrid(*axes, indexing="ij")], axis=1)
+    density = model._model.values(shard, grid)
+    density = density + [model._model.log_prior(theta) for theta in grid]
+    weights = np.exp(density - density.max())
+    cell = np.prod([axis[1] - axis[0] for axis in axes])
+    evidence = density.max() + np.log(weights.sum() * cell)
+    weights /= weights.sum()
+    mean = weights @ grid
+    return mean, np.sqrt(weights @ (grid - mean) ** 2), evidence
+
+
+def test_they_are_those_of_the_exact_posterior() -> None:
+    """Also where clinics hardly differ: the posterior of the log deviation then has a long tail."""
+    given = clinics(12, 12, seed=1)
+    model = MixedModel(family="bernoulli").fit(*given)
+    at_mode = MixedModel(family="bernoulli", approximation="laplace").fit(*given)
+    mean, deviation, evidence = by_grid(model, *given)
+    q = model._belief.q.parameters()
+    np.testing.assert_allclose(np.sqrt(np.diag(q["covariance"])), deviation, rtol=0.05)
+    assert np.abs((q["mean"] - mean) / deviation).max() < 0.05
+    assert model.lower_bound_ == pytest.approx(evidence, abs=0.05)
+    assert model.n_effective_draws_ > 500
+    old = at_mode._belief.q.parameters()
+    assert (
+        np.abs((old["mean"] - mean) / deviation).max() > 0.2
+    )  # what the mode's Gaussian gets wrong
+    assert np.isnan(at_mode.n_effective_draws_)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "bernoulli", "poisson"])
+@pytest.mark.parametrize("slopes", [(), ("x0",)])
+def test_nodes_have_the_pooled_moments(family: str, slopes: tuple[str, ...], tmp_path: Any) -> None:
+    x, y, groups = clinics(9, 10, seed=2)
+    settings: dict[str, Any] = {"family": family, "random_slopes": slopes}
+    pooled = MixedModel(**settings).fit(x, y, groups)
+    own = [np.isin(groups, part) for part in np.array_split(np.arange(9), 3)]
+    nodes = MixedModel(network=Network.chain(3), **settings).fit(
+        [x[i] for i in own], [y[i] for i in own], [groups[i] for i in own]
+    )
+    assert nodes.posterior_.distance(pooled.posterior_) < 1e-9
+    assert nodes.lower_bound_ == pytest.approx(pooled.lower_bound_, rel=1e-10)
+    dmfvi.save(nodes, tmp_path / "model.npz")
+    again = dmfvi.load(tmp_path / "model.npz")
+    assert again.posterior_.distance(nodes.posterior_) == 0.0
+    assert again.n_effective_draws_ == nodes.n_effective_draws_
+
+
+def test_too_many_parameters_keep_the_mode_and_say_so() -> None:
+    rng = np.random.default_rng(0)
+    x, groups = rng.normal(size=(90, 25)), np.arange(90) % 6
+    y = rng.integers(0, 2, 90)
+    with pytest.warns(UserWarning, match=r"at its mode \(27 parameters\).*leave columns out"):
+        model = MixedModel(family="bernoulli").fit(x, y, groups)
+    plain = MixedModel(family="bernoulli", approximation="laplace").fit(x, y, groups)
+    np.testing.assert_array_equal(model.coef_, plain.coef_)
+
+
+def test_points_fill_the_cube_evenly() -> None:
+    points = even_points(2048, 6)
+    np.testing.assert_allclose(points.mean(0), 0.5, atol=0.002)
+    np.testing.assert_allclose(np.cov(points.T), np.eye(6) / 12, atol=0.002)

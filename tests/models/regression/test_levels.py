@@ -1,0 +1,177 @@
+"""Categories of formulas and frames: C() applies where it is written, orders are agreed on, digits in quotes may be words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars
+import pytest
+import statsmodels.formula.api as smf
+
+import dmfvi
+from dmfvi import (
+    BayesianLinearRegression,
+    BayesianLogisticRegression,
+    BayesianPoissonRegression,
+    MixedModel,
+    Network,
+)
+
+
+def table(n: int = 120) -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    k = rng.integers(1, 5, n)
+    x = rng.normal(size=n)
+    y = 0.4 * k + 2.0 * (k == 3) + x + 0.3 * rng.normal(size=n)
+    return pd.DataFrame({"k": k, "x": x, "y": y, "count": rng.poisson(np.exp(0.3 * x))})
+
+
+def halves(whole: pd.DataFrame) -> list[pd.DataFrame]:
+    """The first site has no k of 4."""
+    return [whole[whole.k < 4], whole[whole.k == 4], whole[whole.k == 2]]
+
+
+@pytest.mark.parametrize("formula", ["y ~ C(k) + x:k", "y ~ C(k) + x:np.log(k)", "y ~ k + x:C(k)"])
+def test_c_makes_a_category_where_it_is_written_only(formula: str) -> None:
+    whole = table()
+    model = BayesianLinearRegression(formula=formula, prior_precision=1e-9).fit(whole)
+    theirs = smf.ols(formula, whole).fit()
+    np.testing.assert_allclose(model.predict(whole), theirs.fittedvalues, atol=1e-5)
+    parts = halves(pd.concat([whole, whole[whole.k == 2]]))
+    nodes = BayesianLinearRegression(formula=formula, network=Network.ring(3)).fit(parts)
+    pooled = BayesianLinearRegression(formula=formula).fit(pd.concat(parts))
+    assert max(q.distance(pooled.posterior_) for q in nodes.node_posteriors_) < 1e-9
+
+
+def test_new_rows_with_an_unknown_level_of_a_number_are_refused(tmp_path: Path) -> None:
+    model = BayesianLinearRegression(formula="y ~ C(k) + k").fit(table())
+    dmfvi.save(model, tmp_path / "model.npz")
+    loaded = dmfvi.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.predict(table()), model.predict(table()))
+    with pytest.raises(
+        ValueError, match=r"column 'k' has the unknown level 7: known are \[1, 2, 3, 4\]"
+    ):
+        loaded.predict(table().assign(k=7))
+
+
+def test_a_number_that_is_also_a_category_is_not_imputed() -> None:
+    whole = table().astype({"k": float})
+    whole.loc[3, "k"] = whole.loc[5, "x"] = np.nan
+    model = BayesianLinearRegression(formula="y ~ C(k) + k + x", missing="impute").fit(whole)
+    assert (model.n_dropped_, model.n_imputed_) == (1, 1)
+
+
+def rated(levels: list[str] | None, seed: int, kind: str = "pandas", ordered: bool = True) -> Any:
+    rng = np.random.default_rng(seed)
+    words = rng.choice(levels or ["low", "high"], 30)
+    y = rng.normal(size=30)
+    if kind == "polars":
+        return polars.DataFrame(
+            {"risk": words, "y": y}, schema_overrides={"risk": polars.Enum(levels)}
+        )
+    column = words if levels is None else pd.Categorical(words, levels, ordered=ordered)
+    return pd.DataFrame({"risk": column, "y": y})
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+@pytest.mark.parametrize(
+    "orders",
+    [
+        [["low", "mid", "high"], ["low", "high"], ["low", "mid"]],
+        [["low", "mid"], ["mid", "high"]],
+    ],
+)
+def test_orders_that_are_parts_of_one_are_put_together(orders: list[list[str]], kind: str) -> None:
+    frames = [rated(levels, place, kind) for place, levels in enumerate(orders)]
+    network = Network.complete(len(frames))
+    model = BayesianLinearRegression(formula="y ~ risk", network=network).fit(frames)
+    assert model.term_names_ == ["risk[T.mid]", "risk[T.high]"]
+
+
+@pytest.mark.parametrize(
+    ("orders", "message"),
+    [
+        ([["low", "mid", "high"], ["high", "mid", "low"]], r"\['low', 'mid', 'high'\] at site 0 and \['high', 'mid', 'low'\] at site 1"),
+        ([["a", "b"], ["a", "c"]], r"\['a', 'b'\] at site 0 and \['a', 'c'\] at site 1, which are not parts of one order"),
+        ([["low", "top"], None], r"ordered categories \['low', 'top'\], and \['high'\] at a site that declares no order"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("network", [None, Network.complete(2)], ids=["pooled", "nodes"])
+def test_orders_that_contradict_each_other_are_refused(
+    orders: list[Any], message: str, network: Any
+) -> None:
+    frames = [rated(levels, place) for place, levels in enumerate(orders)]
+    with pytest.raises(ValueError, match=message):
+        BayesianLinearRegression(formula="y ~ risk", network=network).fit(frames)
+
+
+def test_categories_without_an_order_are_sorted_where_sites_declare_them_differently() -> None:
+    frames = [rated(["b", "a"], 0, ordered=False), rated(["c", "a", "b"], 1, ordered=False)]
+    model = BayesianLinearRegression(formula="y ~ risk", network=Network.complete(2)).fit(frames)
+    assert model.term_names_ == ["risk[T.b]", "risk[T.c]"]
+
+
+@pytest.mark.parametrize("formula", ["y ~ ward", None])
+@pytest.mark.parametrize("network", [None, Network.complete(2)], ids=["pooled", "nodes"])
+def test_digits_in_quotes_are_words_where_another_site_has_words(
+    formula: Any, network: Any
+) -> None:
+    rng = np.random.default_rng(0)
+    frames = [
+        pd.DataFrame({"ward": rng.choice(["007", "12"], 30), "y": rng.normal(size=30)}),
+        pd.DataFrame({"ward": rng.choice(["12", "north"], 30), "y": rng.normal(size=30)}),
+    ]
+    model = BayesianLinearRegression(formula=formula, network=network)
+    if formula is None:
+        model.fit([part[["ward"]] for part in frames], [part.y for part in frames])
+    else:
+        model.fit(frames)
+    assert model.term_names_ == ["ward[T.12]", "ward[T.north]"]
+    answers = model.predict(frames[0][["ward"]].assign(ward="007"))
+    np.testing.assert_allclose(answers, model.intercept_)
+
+
+def test_digits_in_quotes_at_all_sites_are_numbers_and_real_numbers_beside_words_are_refused() -> (
+    None
+):
+    rng = np.random.default_rng(0)
+    y = [rng.normal(size=30), rng.normal(size=30)]
+    digits = [pd.DataFrame({"dose": rng.choice(["1", "2.5"], 30)}) for _ in range(2)]
+    model = BayesianLinearRegression(network=Network.complete(2)).fit(digits, y)
+    assert model.term_names_ == ["dose"]
+    words = pd.DataFrame({"dose": rng.choice(["1", "n/a"], 30)})
+    with pytest.raises(ValueError, match="holds numbers at site 0 and text at site 1"):
+        BayesianLinearRegression(network=Network.complete(2)).fit(
+            [digits[0].astype(float), words], y
+        )
+
+
+@pytest.mark.parametrize(
+    ("model", "of_y"),
+    [
+        (BayesianLinearRegression(formula="y ~ x + C(k)"), lambda t: t.y),
+        (BayesianLinearRegression(formula="np.square(y) ~ x"), lambda t: t.y**2),
+        (BayesianPoissonRegression(formula="count ~ x"), lambda t: t["count"]),
+        (BayesianLogisticRegression(formula="late ~ x"), lambda t: t.late),
+        (MixedModel(formula="y ~ x", approximation="laplace"), lambda t: t.y),
+    ],
+    ids=lambda value: getattr(value, "formula", ""),
+)
+def test_score_takes_the_target_of_the_formula(model: Any, of_y: Any) -> None:
+    whole = table().assign(late=lambda t: np.where(t.x > 0.2, "yes", "no"))
+    model.fit(whole)
+    expected = model.score(whole, of_y(whole))
+    assert model.score(whole) == expected
+    assert model.score([whole[:50], whole[50:]]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_score_without_targets_anywhere_is_refused() -> None:
+    whole = table()
+    model = BayesianLinearRegression(formula="~ x").fit(whole, whole.y)
+    with pytest.raises(ValueError, match="score needs y"):
+        model.score(whole)
+    with pytest.raises(ValueError, match="score needs y"):
+        BayesianPoissonRegression().fit(whole[["x"]], whole["count"]).score(whole[["x"]])
