@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse, stats
+from sklearn.base import clone
 
 from dmfvi import (
     BayesianGaussianMixture,
@@ -541,3 +542,40 @@ def test_lossy_links_do_not_change_the_answer() -> None:
         3, network=Federation(Network.ring(4), links=Links(loss=0.2, seed=1)), random_state=0
     ).fit(data)
     assert max(distance(q, pooled.posterior_) for q in model.node_posteriors_) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "model",
+    [BayesianGaussianMixture(2, random_state=0), MixtureOfPCA(2, 1, random_state=0)],
+    ids=lambda m: type(m).__name__,
+)
+def test_rows_of_which_nothing_is_observed_change_nothing(model: Any) -> None:
+    """Not at a node that has other rows, and not at one that has none."""
+    rng = np.random.default_rng(3)
+    rows = np.concatenate([rng.normal(size=(30, 2)), rng.normal(size=(30, 2)) + 4.0])
+    rows[::7, 0] = np.nan
+    empty = np.full((9, 2), np.nan)
+    plain = clone(model).fit(rows)
+    pooled = clone(model).fit(np.concatenate([rows[:20], empty, rows[20:]]))
+    nodes = clone(model).set_params(network=Network.chain(3))
+    nodes.fit([np.concatenate([rows, empty]), empty, empty[:1]])
+    for fitted in (pooled, nodes):
+        assert fitted.converged_
+        assert fitted.posterior_.distance(plain.posterior_) < 1e-9
+        assert fitted.lower_bound_ == pytest.approx(plain.lower_bound_, rel=1e-10)
+    np.testing.assert_allclose(pooled.predict_proba(empty).sum(1), 1.0)
+
+
+def test_independent_features_are_imputed_independently() -> None:
+    """A column that few rows have makes no other column's interval wider."""
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(300, 3))
+    rows[4:, 0] = np.nan
+    model = BayesianGaussianMixture(1, covariance_type="diag").fit(rows)
+    gaps = np.array([[0.5, np.nan, 1.0], [np.nan, np.nan, 1.0]])
+    _, deviation = model.impute(gaps, return_std=True)
+    assert deviation[0, 1] == pytest.approx(deviation[1, 1], rel=1e-9)
+    low, high = model.impute_interval(gaps)
+    assert high[0, 1] - low[0, 1] == pytest.approx(high[1, 1] - low[1, 1], rel=1e-6)
+    draws = model.impute(np.repeat(gaps, 2000, axis=0), n_draws=2, random_state=0)
+    assert np.std(draws[:, 2000:, 1]) == pytest.approx(deviation[1, 1], rel=0.05)

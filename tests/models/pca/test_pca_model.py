@@ -213,8 +213,17 @@ def fixed_point(covariance: str, missing: float, prior: PcaPrior, fit_mean: bool
 
 @pytest.mark.parametrize("covariance", ["full", "diag"])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-@pytest.mark.parametrize("fit_mean", [True, False])
-@pytest.mark.parametrize("prior", ["vague", "learned", "fixed"])
+@pytest.mark.parametrize(
+    ("fit_mean", "prior"),
+    [
+        (True, "vague"),
+        (True, "learned"),
+        (True, "fixed"),
+        (False, "vague"),
+        pytest.param(False, "learned", marks=pytest.mark.slow),
+        pytest.param(False, "fixed", marks=pytest.mark.slow),
+    ],
+)
 def test_expansion_is_the_identity_at_the_fixed_point(
     covariance: str, missing: float, fit_mean: bool, prior: str
 ) -> None:
@@ -321,7 +330,7 @@ def staircase(seed: int, n: int = 60, d: int = 80, overlap: float = 0.22) -> np.
     return np.where(seen, data, np.nan)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
 def test_extrapolated_sweeps_have_the_same_fixed_point(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,14 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import DensityMixin
 
-from dmfvi.estimator import NetworkEstimator
-from dmfvi.families import NormalGamma, NormalWishart
+from dmfvi.estimator import NetworkEstimator, generator_of
+from dmfvi.families import NormalGamma, NormalWishart, Product
 from dmfvi.families.base import Family
 from dmfvi.inference.session import Session
 from dmfvi.inference.starts import FeatureUnits, agree_on_units
 from dmfvi.linalg import FloatArray, inverse, is_positive_definite, symmetrize
+from dmfvi.models.mixture.gaps import draws_of, gaps_of, interval_of, means_and_variances
+from dmfvi.models.mixture.located import LocatedNormalGamma, LocatedNormalWishart
 from dmfvi.shard_lists import joined
-from dmfvi.validation import check_at_most, check_choice, check_positive
+from dmfvi.validation import check_at_most, check_choice, check_level, check_positive, check_whole
 
 #: smallest eigenvalue of the default prior scatter, in standardised units
 LEAST_SCATTER = 1e-6
@@ -39,6 +41,18 @@ class ClusterEstimator(DensityMixin, NetworkEstimator):
     @abstractmethod
     def score_samples(self, X: Any) -> FloatArray:
         """Log density of the observed part of each row."""
+
+    def _informative_shards(
+        self, X: Any, session: Session, sample_weight: Any
+    ) -> tuple[list[FloatArray], list[FloatArray | None]]:
+        """Rows and weights; a row of which nothing is observed says nothing about clusters and is left out."""
+        rows = self._row_shards(X, session, stacklevel=5)  # warnings at the line that calls fit
+        shards, weights = self._weighted_shards(X, rows, sample_weight)
+        seen = [np.isfinite(x).any(1) for x in shards]
+        return (
+            [x[some] for x, some in zip(shards, seen, strict=True)],
+            [None if w is None else w[some] for w, some in zip(weights, seen, strict=True)],
+        )
 
     def predict(self, X: Any) -> FloatArray:
         """The most probable cluster of each row."""
@@ -80,8 +94,13 @@ class GaussianComponents(NetworkEstimator):
         for name, shape in shapes.items():
             given = getattr(self, name)
             if given is not None and np.shape(given) != shape:
+                if name == "covariance_prior" and np.ndim(given) == 0:
+                    continue
                 raise ValueError(f"{name} must have shape {shape}, received {np.shape(given)}")
         if self.covariance_prior is None:
+            return
+        if np.ndim(self.covariance_prior) == 0:
+            check_positive("covariance_prior", self.covariance_prior)
             return
         scatter = np.asarray(self.covariance_prior, dtype=np.float64)
         if not (is_positive_definite(scatter) if full else (scatter > 0).all()):
@@ -112,7 +131,10 @@ class GaussianComponents(NetworkEstimator):
         mean = np.zeros(d)
         if self.mean_prior is not None:
             mean = units.apply(np.asarray(self.mean_prior, dtype=np.float64))
-        if self.covariance_prior is not None:
+        if self.covariance_prior is not None and np.ndim(self.covariance_prior) == 0:
+            times = float(self.covariance_prior)  # type: ignore[arg-type]
+            scatter = times * (np.eye(d) if full else np.ones(d))
+        elif self.covariance_prior is not None:
             scale = np.outer(units.scale, units.scale) if full else units.scale**2
             scatter = np.asarray(self.covariance_prior, dtype=np.float64) / scale
         else:
@@ -128,12 +150,52 @@ class GaussianComponents(NetworkEstimator):
         shift, scale = self._units.shift, self._units.scale
         p = standardised.parameters()
         if self.covariance_type == "diag":
-            mean = shift[:, None] + scale[:, None] * p["mean"]
-            return NormalGamma.from_parameters(
-                mean, p["precision"], p["shape"], p["rate"] * scale**2
+            centred = NormalGamma.from_parameters(
+                scale[:, None] * p["mean"], p["precision"], p["shape"], p["rate"] * scale**2
             )
-        mean, precision = shift + scale * p["mean"], p["scale"] / np.outer(scale, scale)
-        return NormalWishart.from_parameters(mean, p["confidence"], p["dof"], precision)
+            return LocatedNormalGamma.about(shift[:, None], centred)
+        precision = p["scale"] / np.outer(scale, scale)
+        wishart = NormalWishart.from_parameters(
+            scale * p["mean"], p["confidence"], p["dof"], precision
+        )
+        return LocatedNormalWishart.about(shift, wishart)
+
+    def _filled(
+        self,
+        q: Product,
+        data: FloatArray,
+        share: FloatArray,
+        return_std: bool,
+        n_draws: int | None,
+        random_state: Any,
+    ) -> Any:
+        """Rows with missing entries replaced, for q in standardised units and probabilities (n, K) of the components."""
+        units: FeatureUnits = self._units
+        x = units.apply(data)
+        gaps, missing = gaps_of(q, x), np.isnan(data)
+        if n_draws is not None:
+            check_whole("n_draws", n_draws, 1)
+            if return_std:
+                raise ValueError(
+                    "n_draws gives draws, which have no return_std: ask for one of them"
+                )
+            drawn = draws_of(gaps, share, x, int(n_draws), generator_of(random_state))
+            return np.where(missing, units.shift + units.scale * drawn, data)
+        filled, variance = means_and_variances(gaps, share, x)
+        filled = np.where(missing, units.shift + units.scale * filled, data)
+        return (filled, units.scale * np.sqrt(variance)) if return_std else filled
+
+    def _filled_interval(
+        self, q: Product, data: FloatArray, share: FloatArray, level: float
+    ) -> tuple[FloatArray, FloatArray]:
+        check_level(level)
+        units: FeatureUnits = self._units
+        x = units.apply(data)
+        low, high = (
+            np.where(np.isnan(data), units.shift + units.scale * end, data)
+            for end in interval_of(gaps_of(q, x), share, x, level)
+        )
+        return low, high
 
     def _take_gaussians(self, q: Family) -> None:
         p = q.parameters()

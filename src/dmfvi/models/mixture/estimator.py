@@ -7,17 +7,19 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.estimator import generator_of
+from dmfvi.export import Pointwise
 from dmfvi.families import Product
 from dmfvi.inference.session import InferenceObserver
-from dmfvi.linalg import FloatArray
+from dmfvi.linalg import FloatArray, inverse
 from dmfvi.models.mixture.base import ClusterEstimator, GaussianComponents
 from dmfvi.models.mixture.model import DiagonalGaussianMixture, GaussianMixture
-from dmfvi.models.mixture.prediction import impute_mixture, log_predictive
+from dmfvi.models.mixture.prediction import log_predictive
 from dmfvi.models.mixture.shard import MixtureShard
+from dmfvi.models.pointwise import of_gaussians
 from dmfvi.validation import check_positive, check_whole
 
 
@@ -43,8 +45,9 @@ class BayesianGaussianMixture(ClusterEstimator, GaussianComponents):
         Number of pseudo-rows behind ``mean_prior``.
     degrees_of_freedom_prior : float or None
         Degrees of freedom of the prior of the precisions, larger than n_features - 1; None is n_features.
-    covariance_prior : array (n_features, n_features), (n_features,) for "diag", or None
-        Prior scatter matrix, as in scikit-learn; None is the agreed covariance of the data.
+    covariance_prior : array (n_features, n_features), (n_features,) for "diag", number or None
+        Prior scatter matrix, as in scikit-learn; a number is that many times the agreed variances of the features, None the
+        agreed covariance (variances where entries are missing).
     n_init : int
         Number of starts. The one with the highest bound is kept.
     {shared parameters}
@@ -93,7 +96,7 @@ class BayesianGaussianMixture(ClusterEstimator, GaussianComponents):
         A row of ``sample_weight`` two counts as two rows, one of zero not at all.
         """
         session = self._open()
-        shards, weights = self._weighted_shards(X, self._row_shards(X, session), sample_weight)
+        shards, weights = self._informative_shards(X, session, sample_weight)
         check_whole("n_components", self.n_components, 1)
         check_positive("weight_concentration_prior", self.weight_concentration_prior, optional=True)
         self._check_gaussians(shards[0].shape[1])
@@ -107,6 +110,19 @@ class BayesianGaussianMixture(ClusterEstimator, GaussianComponents):
             observer=observer,
         )
 
+    def _pointwise(
+        self, draws: dict[str, FloatArray], seed: Any, X: Any, y: Any, **row_values: Any
+    ) -> Pointwise:
+        self._refuse_row_values(row_values)
+        precision = draws["components_precision"]
+        if self.covariance_type == "diag":
+            covariance = np.eye(precision.shape[-1]) / precision[..., None]
+        else:
+            covariance = inverse(precision)
+        rows, rng = self._checked_rows(X), np.random.default_rng([seed, 1])
+        share = np.log(np.maximum(draws["weights"], 1e-300))
+        return of_gaussians(rows, draws["components_mean"], covariance, share, rng)
+
     def predict_proba(self, X: Any) -> FloatArray:
         """Probability of each component for each row (n, K), from what is observed of it."""
         return self._responsibilities(self._checked_rows(X))
@@ -119,11 +135,27 @@ class BayesianGaussianMixture(ClusterEstimator, GaussianComponents):
         data = self._checked_rows(X)
         return np.asarray(logsumexp(log_predictive(self.posterior_, data), axis=1))
 
-    def impute(self, X: Any, return_std: bool = False) -> Any:
-        """X with missing entries replaced by their predictive means; optionally their deviations too."""
+    def impute(
+        self,
+        X: Any,
+        return_std: bool = False,
+        *,
+        n_draws: int | None = None,
+        random_state: Any = None,
+    ) -> Any:
+        """X with missing entries replaced by their predictive means, parameters integrated out.
+
+        With ``return_std`` also the predictive standard deviations, zero where X is observed. With ``n_draws`` multiple
+        imputations (n_draws, n, D): missing entries are drawn, jointly for a row, from the predictive distribution.
+        """
         data = self._checked_rows(X)
-        filled, std = impute_mixture(self._belief, self._units, data, self._responsibilities(data))
-        return (filled, std) if return_std else filled
+        share = self._predictive_shares(data)
+        return self._filled(self._belief, data, share, return_std, n_draws, random_state)
+
+    def impute_interval(self, X: Any, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper ends of central predictive intervals; equal to X where it is observed."""
+        data = self._checked_rows(X)
+        return self._filled_interval(self._belief, data, self._predictive_shares(data), level)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[FloatArray, Any]:
         """New rows and their components from the posterior predictive distribution."""
@@ -136,6 +168,10 @@ class BayesianGaussianMixture(ClusterEstimator, GaussianComponents):
         return self._draw(location[chosen], precision[chosen], rng), labels
 
     # -- helpers --------------------------------------------------------------------------
+
+    def _predictive_shares(self, data: FloatArray) -> FloatArray:
+        """p(component | observed part), parameters integrated out (n, K)."""
+        return np.asarray(softmax(log_predictive(self._belief, self._units.apply(data)), axis=1))
 
     def _responsibilities(self, data: FloatArray) -> FloatArray:
         shard = MixtureShard.of(self._units.apply(data))

@@ -1,4 +1,4 @@
-"""Predictive densities and imputations of Gaussian mixtures, parameters integrated out."""
+"""Predictive densities of Gaussian mixtures, parameters integrated out."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import numpy as np
 from scipy.special import gammaln
 
 from dmfvi.families import NormalGamma, Product
-from dmfvi.inference.starts import FeatureUnits
+from dmfvi.families.base import Family
 from dmfvi.linalg import FloatArray, inverse, log_det, symmetrize
-from dmfvi.models.mixture.model import ComponentDensities
 
 
 def log_predictive(q: Product, data: FloatArray) -> FloatArray:
@@ -24,11 +23,8 @@ def log_predictive(q: Product, data: FloatArray) -> FloatArray:
             logs = _log_student(z, dof[k], 1, np.log(scale[k]))
             out[:, k] += np.where(np.isfinite(data), logs, 0.0).sum(1)
         return out
-    d = p["mean"].shape[1]
-    dof = p["dof"] + 1.0 - d
-    factor = (p["confidence"] + 1.0) / (p["confidence"] * dof)
-    shape = symmetrize(inverse(p["scale"])) * factor[:, None, None]
-    for pattern, rows in _patterns(data):
+    shape, dof = predictive_shapes(q["components"])
+    for pattern, rows in patterns_of(data):
         o = np.flatnonzero(pattern)
         if not len(o):
             continue
@@ -40,38 +36,12 @@ def log_predictive(q: Product, data: FloatArray) -> FloatArray:
     return out
 
 
-def impute_mixture(
-    q: Product, units: FeatureUnits, data: FloatArray, responsibility: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Rows with missing entries replaced by predictive means, and their standard deviations."""
-    x = units.apply(data)
-    filled, variance = x.copy(), np.zeros_like(x)
-    if isinstance(q["components"], NormalGamma):
-        p = q["components"].parameters()
-        spread = p["rate"] / np.maximum(p["shape"] - 1.0, 0.5 * p["shape"])
-        spread = spread * (1.0 + 1.0 / p["precision"][..., 0, 0])
-        location = p["mean"][..., 0]
-        mean = responsibility @ location
-        second = responsibility @ (spread + location**2)
-        missing = np.isnan(x)
-        filled = np.where(missing, mean, x)
-        variance = np.where(missing, second - mean**2, 0.0)
-    else:
-        densities = ComponentDensities.of(q)
-        for pattern, rows in _patterns(x):
-            if pattern.all():
-                continue
-            _, c = densities.marginal(pattern)
-            r = responsibility[rows]
-            gap = x[np.ix_(rows, c.observed)][:, None, :] - densities.location[:, c.observed]
-            mean = densities.location[:, c.missing] + np.einsum("kmo,nko->nkm", c.slope, gap)
-            within = np.diagonal(c.spread, axis1=-2, axis2=-1)
-            first = np.einsum("nk,nkm->nm", r, mean)
-            filled[np.ix_(rows, c.missing)] = first
-            second = np.einsum("nk,nkm->nm", r, mean**2 + within)
-            variance[np.ix_(rows, c.missing)] = second - first**2
-    filled = np.where(np.isnan(data), units.shift + units.scale * filled, data)
-    return filled, units.scale * np.sqrt(np.maximum(variance, 0.0))
+def predictive_shapes(components: Family) -> tuple[FloatArray, FloatArray]:
+    """Shape matrices (K, D, D) and degrees of freedom of the Student distributions that a NormalWishart predicts."""
+    p = components.parameters()
+    dof = p["dof"] + 1.0 - p["mean"].shape[1]
+    factor = (p["confidence"] + 1.0) / (p["confidence"] * dof)
+    return symmetrize(inverse(p["scale"])) * factor[:, None, None], dof
 
 
 def _log_student(z: FloatArray, dof: FloatArray, size: int, log_scale: FloatArray) -> FloatArray:
@@ -85,7 +55,7 @@ def _log_student(z: FloatArray, dof: FloatArray, size: int, log_scale: FloatArra
     )
 
 
-def _patterns(data: FloatArray) -> list[tuple[np.ndarray, np.ndarray]]:
+def patterns_of(data: FloatArray) -> list[tuple[np.ndarray, np.ndarray]]:
     """What is observed, and the rows of which that is observed."""
     patterns, which = np.unique(np.isfinite(data), axis=0, return_inverse=True)
     return [(p, np.flatnonzero(which.ravel() == i)) for i, p in enumerate(patterns)]

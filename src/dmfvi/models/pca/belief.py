@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
@@ -75,10 +76,15 @@ class PcaPrior:
                     f"prior {name} must be a GammaPrior or a positive number, received {value!r}"
                 )
 
-    def rescaled(self, scale: float, shift: FloatArray) -> PcaPrior:
-        """The same prior for (x - shift) / scale."""
-        components = None if self.component_location is None else self.component_location / scale
+    def rescaled(self, scale: float | FloatArray, shift: FloatArray) -> PcaPrior:
+        """The same prior for (x - shift) / scale; with a scale for each feature precisions are those of scaled data."""
+        components = self.component_location
+        if components is not None:
+            components = components / (scale[:, None] if isinstance(scale, np.ndarray) else scale)
         location = np.zeros_like(shift) if self.mean_location is None else self.mean_location
+        if isinstance(scale, np.ndarray):
+            centre = (location - shift) / scale if self.mean_location is not None else None
+            return PcaPrior(self.noise, self.components, self.mean, components, centre)
         return PcaPrior(
             _rescaled(self.noise, scale),
             _rescaled(self.components, scale),
@@ -107,7 +113,7 @@ class PcaBelief:
     mean: FloatArray  # (D, K)
     precision: FloatArray
     covariance: FloatArray  # (K, K) or (D, K, K)
-    noise: Gamma  # scalar; a fixed precision is a Gamma of huge shape
+    noise: Gamma  # scalar, or (D,) with one for each feature; a fixed precision is a Gamma of huge shape
     prior_precision: FloatArray  # (K,): E[alpha_1..M], E[theta]
     hyper: Gamma  # (K,): q(alpha), q(theta); a fixed precision is a Gamma of huge shape
     coordinates: FloatArray  # (K, K): local z~' = coordinates z~ of the shared ones
@@ -119,9 +125,10 @@ class PcaBelief:
     global_bound: float = float("nan")
 
     @property
-    def noise_precision(self) -> float:
-        """E[tau]."""
-        return float(self.noise.expected.value)
+    def noise_precision(self) -> Any:
+        """E[tau], a number or (D,)."""
+        value = np.asarray(self.noise.expected.value)
+        return value if value.ndim else float(value)
 
     @property
     def loadings(self) -> FloatArray:

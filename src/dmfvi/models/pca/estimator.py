@@ -12,7 +12,7 @@ import numpy as np
 from dmfvi.inference.model import Coroutine
 from dmfvi.inference.session import InferenceObserver, Session
 from dmfvi.linalg import FloatArray
-from dmfvi.models.pca.belief import PcaPrior
+from dmfvi.models.pca.belief import GammaPrior, PcaPrior
 from dmfvi.models.pca.factorised import FactorisedPcaModel
 from dmfvi.models.pca.factors import FactorEstimator
 from dmfvi.models.pca.model import BayesianPcaModel
@@ -28,6 +28,9 @@ MOMENTS = "moments-admm"
 #: the prior where none is given, in agreed units. Those units are centred, so that a precision of the mean that was
 #: learned would learn that the mean is zero, which it is by construction, and make its variance too small
 VAGUE = PcaPrior(mean=1e-3)
+#: the same with a noise level for each feature, whose variance lies between zero and one in agreed units. The bound
+#: pays for a prior that is vaguer than that once for every feature, which makes models hard to compare
+VAGUE_PER_FEATURE = PcaPrior(noise=GammaPrior(0.5, 5e-4), mean=1e-3)
 
 
 @dataclass(eq=False, repr=False)
@@ -43,9 +46,10 @@ class BayesianPCA(FactorEstimator):
         Number of latent dimensions. Unused ones are switched off by the prior (ARD).
     covariance_type : {"full", "diag"}
         Posterior covariance of each row of W: full, or fully factorised as in the paper.
-    noise : {"shared", "per_node"}
-        One noise precision for all features and nodes (standardise columns of different units first), or one for each
-        node. Predictions then use node 0's; those of ``at_node(i)`` use node i's.
+    noise : {"shared", "feature", "per_node"}
+        One noise precision for all features and nodes (standardise columns of different units first), one for each
+        feature (factor analysis: for tables; the answer does not depend on the columns' units), or one for each
+        node. With the last, predictions use node 0's; those of ``at_node(i)`` use node i's.
     shares : {"exact", "replicated"}
         Each of V nodes counts 1/V of prior and entropy ("exact"), or all of both as the paper writes it, which makes
         variances of the loadings V times too wide.
@@ -53,7 +57,8 @@ class BayesianPCA(FactorEstimator):
         Whether the mean is part of the model; otherwise it is zero.
     prior : PcaPrior or None
         Prior in the units of the data; None is a vague prior in agreed units (centred, one scale), with a fixed precision
-        of 1e-3 for the mean.
+        of 1e-3 for the mean. With ``noise="feature"`` each column has its own agreed scale: precisions are those of
+        columns in units of their deviation, locations are in the data's units, and no location is the columns' means.
     init : {"spectral", "random"}
         Start: loadings from the agreed covariance of all nodes, or random ones, the same at all nodes.
     {shared parameters}
@@ -66,13 +71,13 @@ class BayesianPCA(FactorEstimator):
         Posterior mean of the location.
     n_components_ : int
         Number of components.
-    noise_variance_ : float
-        Posterior mean of the noise variance.
-    noise_precision_ : float
+    noise_variance_ : float or array (n_features,)
+        Posterior mean of the noise variance; of each feature with ``noise="feature"``.
+    noise_precision_ : float or array (n_features,)
         Posterior mean of the noise precision.
     explained_variance_ : array (n_components,)
         Variance of the model along each component, noise included, as PCA's. A component that is switched off has
-        the noise variance alone.
+        the noise variance alone. With ``noise="feature"`` it is counted in noise variances, so that such a component has 1.
     {shared attributes}
 
     Examples
@@ -96,10 +101,11 @@ class BayesianPCA(FactorEstimator):
     )
 
     _kept = ("_log_volume",)
+    _table_defaults = MappingProxyType({"noise": "feature"})
 
     _: KW_ONLY
     covariance_type: Literal["full", "diag"] = "full"
-    noise: Literal["shared", "per_node"] = "shared"
+    noise: Literal["shared", "feature", "per_node"] = "shared"
     shares: Literal["exact", "replicated"] = "exact"
     prior: PcaPrior | None = None
     init: Literal["spectral", "random"] = "spectral"
@@ -123,9 +129,10 @@ class BayesianPCA(FactorEstimator):
         shards, weights = self._weighted_shards(X, self._factor_shards(X, session), sample_weight)
         pairs = list(zip(shards, weights, strict=True))
         self._check_parameters(shards[0].shape[1], session)
-        units = session.agree(lambda pair: agree_on_scale(pair[0], self.fit_mean, pair[1]), pairs)[
-            0
-        ]
+        each = self.noise == "feature"
+        units = session.agree(
+            lambda pair: agree_on_scale(pair[0], self.fit_mean, pair[1], each), pairs
+        )[0]
         self._units, self._log_volume = units, units.log_volume
         model = self._make_model(units.complete)
         if session.rule.name == MOMENTS:
@@ -170,6 +177,8 @@ class BayesianPCA(FactorEstimator):
             model, beliefs = widen(model, beliefs)
         # replicated shares average statistics instead of adding them up: so with what is carried
         parts = 1 if self.shares == "replicated" else session.network.n_nodes
+        if self.noise != "feature":
+            observed = float(observed.sum())
         added = replace(model.units, n_observed=observed).log_volume
         self._log_volume = float(forgetting) * self._log_volume + added
         return self._fit(
@@ -186,6 +195,10 @@ class BayesianPCA(FactorEstimator):
         # a node's own noise is not part of the sum: beliefs differ between nodes
         return "bregman-admm" if self.noise == "per_node" else super()._usual_consensus()
 
+    @property
+    def _one_noise(self) -> bool:  # type: ignore[override]
+        return self.noise != "feature"
+
     # -- helpers --------------------------------------------------------------------------
 
     def _prepared(self, shards: list[FloatArray], units: Units) -> list[Any]:
@@ -196,13 +209,15 @@ class BayesianPCA(FactorEstimator):
         prior, m, units = self.prior, int(self.n_components), self._units
         if shared_rows is None:
             shared_rows = self._node_beliefs[0].precision.ndim == 2
+        each = self.noise == "feature"  # rows of W then have precisions of their own
+        vague = VAGUE_PER_FEATURE if each else VAGUE
         return BayesianPcaModel(
-            Layout(len(units.shift), m + int(self.fit_mean), shared_rows),
+            Layout(len(units.shift), m + int(self.fit_mean), shared_rows and not each, each),
             m,
             self.covariance_type,
             self.noise,
             # a vague prior is vague in the data's own units; one that is given is in given units
-            VAGUE if prior is None else prior.rescaled(units.scale, units.shift),
+            vague if prior is None else prior.rescaled(units.scale, units.shift),
             init=self.init,
             data_units=units,
         )
@@ -211,13 +226,18 @@ class BayesianPCA(FactorEstimator):
         if session.pooled and self.noise == "per_node":
             raise ValueError("noise='per_node' needs nodes, received network=None: pass a network")
         check_choice("covariance_type", self.covariance_type, ["full", "diag"])
-        check_choice("noise", self.noise, ["shared", "per_node"])
+        check_choice("noise", self.noise, ["shared", "feature", "per_node"])
         check_choice("shares", self.shares, ["exact", "replicated"])
         check_choice("init", self.init, ["spectral", "random"])
         if session.rule.name == MOMENTS and self.covariance_type != "diag":
             raise ValueError(
                 "consensus='moments-admm' works on scalar Gaussians: set covariance_type='diag' "
                 f"(received {self.covariance_type!r})"
+            )
+        if session.rule.name == MOMENTS and self.noise == "feature":
+            raise ValueError(
+                "consensus='moments-admm' is for one noise level, received noise='feature': "
+                "use another rule (consensus='auto')"
             )
         self._check_prior(n_features)
 
@@ -243,6 +263,7 @@ class BayesianPCA(FactorEstimator):
 
 
 def _count_entries(data: FloatArray) -> Coroutine:
-    """Missing and observed entries at all nodes."""
-    total = yield np.array([float(np.isnan(data).sum()), float(np.isfinite(data).sum())])
-    return float(total[0]), float(np.round(total[1]))
+    """Missing entries, and observed ones of each feature, at all nodes."""
+    seen = np.isfinite(data)
+    total = yield np.append(float((~seen).sum()), seen.sum(0).astype(np.float64))
+    return float(total[0]), np.round(total[1:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,11 +12,23 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.estimator import NetworkEstimator, generator_of
+from dmfvi.export import Pointwise
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
 from dmfvi.models.pca.posterior import PcaPosterior
+from dmfvi.models.pca.response import ResponsePredictions
+from dmfvi.models.pointwise import of_gaussians
 from dmfvi.shard_lists import joined
-from dmfvi.validation import check_level, check_n_components, check_observed, check_whole
+from dmfvi.validation import (
+    check_choice,
+    check_level,
+    check_n_components,
+    check_observed,
+    check_whole,
+)
+
+#: what the deviations of predictions are from
+Method = Literal["mean-field", "linear-response"]
 
 
 @dataclass(eq=False, repr=False)
@@ -55,12 +67,16 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
         *,
         n_draws: int | None = None,
         random_state: Any = None,
+        uncertainty: Method = "mean-field",
     ) -> Any:
         """X with missing entries replaced by their predictive means.
 
         With ``return_std`` also the predictive standard deviations, zero where X is observed. With ``n_draws`` multiple
         imputations (n_draws, n, D): missing entries are drawn, jointly within a draw, from the predictive distribution.
+        ``uncertainty="linear-response"`` is for small samples with many gaps, where the deviations of mean field are too
+        small: what is not known of the parameters is that of ``uncertainty`` (docs/uncertainty.md).
         """
+        check_choice("uncertainty", uncertainty, ["mean-field", "linear-response"])
         data = self._checked_rows(X)
         if n_draws is not None:
             check_whole("n_draws", n_draws, 1)
@@ -68,17 +84,26 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
                 raise ValueError(
                     "n_draws gives draws, which have no return_std: ask for one of them"
                 )
-            drawn = self.posterior_.draws(data, int(n_draws), generator_of(random_state))
+            rng = generator_of(random_state)
+            if uncertainty == "linear-response":
+                drawn = self._response(data).draws(int(n_draws), rng)
+            else:
+                drawn = self.posterior_.draws(data, int(n_draws), rng)
             return np.where(np.isnan(data), drawn, data)
-        mean, variance = self.posterior_.predict(data)
+        if uncertainty == "linear-response" and return_std:
+            mean, variance = self._response(data).predict()
+        else:
+            mean, variance = self.posterior_.predict(data)
         missing = np.isnan(data)
         filled = np.where(missing, mean, data)
         return (filled, np.where(missing, np.sqrt(variance), 0.0)) if return_std else filled
 
-    def impute_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+    def impute_interval(
+        self, X: ArrayLike, level: float = 0.9, *, uncertainty: Method = "mean-field"
+    ) -> tuple[FloatArray, FloatArray]:
         """Lower and upper ends of central predictive intervals; equal to X where it is observed."""
         check_level(level)
-        filled, std = self.impute(X, return_std=True)
+        filled, std = self.impute(X, return_std=True, uncertainty=uncertainty)
         width = norm.ppf(0.5 + 0.5 * level) * std
         return filled - width, filled + width
 
@@ -141,6 +166,9 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
         noise = self.noise_variance_ * np.eye(self.components_.shape[1])
         return np.asarray(self.components_.T @ self.components_ + noise)
 
+    def _response(self, data: FloatArray) -> ResponsePredictions:
+        return ResponsePredictions.of(self, data)
+
     # -- for subclasses -----------------------------------------------------------------------
 
     def _draws(self, rng: np.random.Generator, n_draws: int) -> dict[str, FloatArray]:
@@ -151,6 +179,21 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
         if rows.shape[-1] > m:
             found["location"] = rows[..., m]
         return found | {"noise_precision": np.asarray(family["noise"].sample(rng, n_draws))}
+
+    def _pointwise(
+        self, draws: dict[str, FloatArray], seed: Any, X: Any, y: Any, **row_values: Any
+    ) -> Pointwise:
+        """Rows are N(location, W W' + noise) given a draw."""
+        self._refuse_row_values(row_values)
+        loadings, noise = draws["loadings"], 1.0 / draws["noise_precision"]
+        location = draws.get("location", np.zeros(loadings.shape[:2]))
+        # one noise for all features, or one for each
+        diagonal = np.broadcast_to(noise.reshape(len(noise), -1), location.shape)
+        covariance = loadings @ np.swapaxes(loadings, 1, 2)
+        covariance = covariance + diagonal[:, :, None] * np.eye(location.shape[1])
+        rows, rng = self._checked_rows(X), np.random.default_rng([seed, 1])
+        share = np.zeros((len(location), 1))
+        return of_gaussians(rows, location[:, None], covariance[:, None], share, rng)
 
     def _factor_shards(self, X: Any, session: Session) -> list[FloatArray]:
         """Checked rows of the nodes of this process, for a first fit."""
@@ -167,6 +210,16 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
         self.n_components_ = len(self.components_)
         self.noise_precision_ = posterior.noise_precision
         self.noise_variance_ = posterior.noise_variance
-        strength = (posterior.loadings**2).sum(0)
-        self.explained_variance_ = strength + 1.0 / posterior.noise_precision
+        squares = posterior.loadings**2
+        self.explained_variance_ = _along_components(squares, posterior.noise_precision)
         self._n_features_out = len(self.components_)
+
+
+def _along_components(squares: FloatArray, precision: Any) -> FloatArray:
+    """Variance along each component, noise included, for squared loadings (D, M).
+
+    With one noise for each feature it is counted in noise variances, 1 + sum_d tau_d w_d^2, whatever the features' units are.
+    """
+    if np.ndim(precision) == 0:
+        return np.asarray(squares.sum(0) + 1.0 / precision)
+    return np.asarray(1.0 + precision @ squares)

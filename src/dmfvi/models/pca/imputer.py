@@ -2,14 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from dmfvi.linalg import FloatArray
+from dmfvi.models.mixture.estimator import BayesianGaussianMixture
 from dmfvi.models.pca.estimator import BayesianPCA
+from dmfvi.validation import is_shard_list, unmasked
+
+#: rows' worth of the whole table's spread that each component of a candidate mixture begins with
+PSEUDO_ROWS = 5
+#: factors of the candidates for few rows, at most; those that are not needed are switched off
+MOST_FACTORS = (8, 16)
+#: values closer than this part of a column's range are equal but for rounding
+SAME_VALUE = 1e-9
+
+
+def usual_candidates(n_features: int, **settings: Any) -> dict[str, Any]:
+    """Models to choose from by their bounds: factor analysis, one Gaussian, and mixtures of a few with two priors."""
+    found: dict[str, Any] = {}
+    settings = {"random_state": 0, **settings}
+    for factors in sorted({max(1, min(n_features - 1, most)) for most in MOST_FACTORS}):
+        found[f"BayesianPCA({factors}, noise='feature')"] = BayesianPCA(
+            factors, noise="feature", **settings
+        )
+    firm: dict[str, Any] = {
+        "degrees_of_freedom_prior": float(n_features + PSEUDO_ROWS),
+        "covariance_prior": 1.0 + PSEUDO_ROWS,
+    }
+    for k in (1, 2, 3):
+        found[f"BayesianGaussianMixture({k})"] = BayesianGaussianMixture(k, **settings)
+        found[f"BayesianGaussianMixture({k}, firm prior)"] = BayesianGaussianMixture(
+            k, **firm, **settings
+        )
+    return found
+
+
+def dequantized(table: FloatArray) -> FloatArray:
+    """The table with the digits that rounding has taken, drawn evenly; columns in which no value occurs twice as they are.
+
+    E_u[log p(x + u)] <= log int p(x + u) du, u even over a cell of rounding: a bound on the probability of the rounded values (Theis, van den Oord
+    & Bethge 2016). The density of the rounded values themselves has none: a component of no width at a value that is repeated.
+    """
+    cells = np.array([_cell(column[np.isfinite(column)]) for column in table.T])
+    return table + cells * (np.random.default_rng(0).random(table.shape) - 0.5)
+
+
+def _cell(values: FloatArray) -> float:
+    """Least distance of two values in a column with repeated ones; zero for one that is constant or not rounded."""
+    steps = np.diff(np.sort(values))
+    apart = steps[steps > SAME_VALUE * steps.sum()]
+    return float(apart.min()) if 0 < len(apart) < len(steps) else 0.0
+
+
+def fitted_by_bound(models: Sequence[Any], X: Any) -> tuple[Any, FloatArray]:
+    """The model with the highest bound for the dequantized table, fitted to the table itself, and the bounds."""
+    parts = list(X) if is_shard_list(X) else [X]
+    tables = [
+        check_array(unmasked(part), dtype=np.float64, ensure_all_finite="allow-nan")
+        for part in parts
+    ]
+    spread = dequantized(np.concatenate(tables))
+    same = np.array_equal(spread, np.concatenate(tables), equal_nan=True)
+    told = np.split(spread, np.cumsum([len(table) for table in tables])[:-1])
+    given = X if same else told if is_shard_list(X) else told[0]
+    fitted = [clone(model).fit(given) for model in models]
+    bounds = np.array([model.lower_bound_ for model in fitted])
+    best = int(np.argmax(bounds))
+    return fitted[best] if same else clone(models[best]).fit(X), bounds
 
 
 @dataclass(eq=False, repr=False)
@@ -18,13 +83,17 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    estimator : estimator with ``impute``, or None
-        The model that is fitted, for example ``BayesianPCA(3, network=...)``; None is ``BayesianPCA()``.
+    estimator : estimator with ``impute``, list of them, "auto" or None
+        The model that is fitted, for example ``BayesianPCA(3, network=...)``. Of a list the model with the highest bound
+        is kept; "auto" is a list of factor analysis, one Gaussian and mixtures of two and three, on one machine, compared by their bounds for the
+        dequantized table: values that are rounded get the digits back at random. None is ``BayesianPCA(noise="feature")``.
 
     Attributes
     ----------
     estimator_ : estimator
         The fitted model; ``dmfvi.save`` keeps it.
+    lower_bounds_ : array (n_models,)
+        Bounds of the models that were fitted, in the order of the list; of "auto" for the dequantized table.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : array of str
@@ -44,16 +113,45 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the model to X (n_samples, n_features) with NaN for missing entries, or to a list with one array per node."""
-        model = BayesianPCA() if self.estimator is None else self.estimator
-        if not hasattr(model, "impute"):
-            raise TypeError(
-                f"estimator must have impute, as BayesianPCA has, received {type(model).__name__}"
-            )
-        self.estimator_ = clone(model).fit(X)
+        models = self._candidates(X)
+        if isinstance(self.estimator, str):
+            self.estimator_, self.lower_bounds_ = fitted_by_bound(models, X)
+        else:
+            fitted = [clone(model).fit(X) for model in models]
+            bounds = [getattr(model, "lower_bound_", np.nan) for model in fitted]
+            self.lower_bounds_ = np.array(bounds)
+            if len(fitted) > 1 and not np.isfinite(bounds).all():
+                raise TypeError(
+                    "estimator must be one model, or a list of models that have a bound"
+                )
+            self.estimator_ = fitted[int(np.argmax(bounds)) if len(fitted) > 1 else 0]
         self.n_features_in_ = self.estimator_.n_features_in_
         if hasattr(self.estimator_, "feature_names_in_"):
             self.feature_names_in_ = self.estimator_.feature_names_in_
         return self
+
+    def _candidates(self, X: Any) -> list[Any]:
+        given = self.estimator
+        if isinstance(given, str):
+            if given != "auto":
+                raise ValueError(f'estimator must be a model, a list or "auto", received {given!r}')
+            first = X[0] if isinstance(X, list) and X and np.ndim(X[0]) == 2 else X
+            if np.ndim(first) != 2:
+                raise ValueError(
+                    f"X must be a table with rows and columns, received shape {np.shape(first)}"
+                )
+            return list(usual_candidates(np.shape(first)[1]).values())
+        if given is None:
+            given = BayesianPCA(noise="feature")
+        models = list(given) if isinstance(given, list | tuple) else [given]
+        for model in models:
+            if not hasattr(model, "impute"):
+                raise TypeError(
+                    f"estimator must have impute, as BayesianPCA has, received {type(model).__name__}"
+                )
+        if not models:
+            raise ValueError("estimator must not be an empty list: give a model")
+        return models
 
     def transform(self, X: Any) -> FloatArray:
         """X with its missing entries filled."""

@@ -14,6 +14,7 @@ from dmfvi.inference.session import InferenceObserver
 from dmfvi.inference.starts import FeatureUnits, agree_on_units
 from dmfvi.linalg import FloatArray
 from dmfvi.models.mixture.base import ClusterEstimator
+from dmfvi.models.mixture.gaps import mixture_quantile
 from dmfvi.models.pca.belief import PcaPrior
 from dmfvi.models.pca.mixture_model import (
     MixtureOfPcaModel,
@@ -25,6 +26,7 @@ from dmfvi.models.pca.statistics import Layout
 from dmfvi.validation import (
     check_at_most,
     check_instance,
+    check_level,
     check_n_components,
     check_positive,
     check_whole,
@@ -66,6 +68,11 @@ class MixtureOfPCA(ClusterEstimator):
     {shared attributes}
     """
 
+    _no_response = (
+        "its local steps keep state, so that statistics do not follow from the posterior alone; impute and sample "
+        "have the uncertainty of predictions, and BayesianPCA fitted to the rows of one cluster that of its parameters"
+    )
+
     _one_noise = True
 
     n_clusters: int = 2
@@ -88,7 +95,7 @@ class MixtureOfPCA(ClusterEstimator):
         A row of ``sample_weight`` two counts as two rows, one of zero not at all.
         """
         session = self._open()
-        shards, weights = self._weighted_shards(X, self._row_shards(X, session), sample_weight)
+        shards, weights = self._informative_shards(X, session, sample_weight)
         self._check_settings(shards[0].shape[1])
         pairs = list(zip(shards, weights, strict=True))
         units: FeatureUnits = session.agree(lambda pair: agree_on_units(*pair), pairs)[0]
@@ -122,16 +129,24 @@ class MixtureOfPCA(ClusterEstimator):
     def impute(self, X: Any, return_std: bool = False) -> Any:
         """X with missing entries replaced by their predictive means; optionally their deviations too."""
         data = self._checked_rows(X)
-        share = self.predict_proba(data)
-        first, second = np.zeros_like(data), np.zeros_like(data)
-        for k, cluster in enumerate(self.posterior_.clusters):
-            mean, variance = cluster.predict(data)
-            first += share[:, k, None] * mean
-            second += share[:, k, None] * (variance + mean**2)
+        share, means, variances = self._predictive(data)
+        first = np.einsum("nk,nkd->nd", share, means)
+        between = (means - first[:, None, :]) ** 2
         missing = np.isnan(data)
         filled = np.where(missing, first, data)
-        std = np.where(missing, np.sqrt(np.maximum(second - first**2, 0.0)), 0.0)
-        return (filled, std) if return_std else filled
+        spread = np.einsum("nk,nkd->nd", share, variances + between)
+        return (filled, np.where(missing, np.sqrt(spread), 0.0)) if return_std else filled
+
+    def impute_interval(self, X: Any, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper ends of central predictive intervals; equal to X where it is observed."""
+        check_level(level)
+        data = self._checked_rows(X)
+        share, means, variances = self._predictive(data)
+        low, high = (
+            np.where(np.isnan(data), mixture_quantile(share, means, np.sqrt(variances), end), data)
+            for end in (0.5 - 0.5 * level, 0.5 + 0.5 * level)
+        )
+        return low, high
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[FloatArray, Any]:
         """New rows and their clusters from the posterior predictive distribution."""
@@ -147,6 +162,12 @@ class MixtureOfPCA(ClusterEstimator):
         return rows, labels
 
     # -- helpers --------------------------------------------------------------------------
+
+    def _predictive(self, data: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Probabilities of the clusters (n, K), and every entry's mean and variance under each (n, K, D)."""
+        made = [cluster.predict(data) for cluster in self.posterior_.clusters]
+        means, variances = (np.stack(parts, axis=1) for parts in zip(*made, strict=True))
+        return self.predict_proba(data), means, variances
 
     def _check_settings(self, n_features: int) -> None:
         check_whole("n_clusters", self.n_clusters, 1)

@@ -1,9 +1,9 @@
 """Bayesian PCA (docs/mathematics.md; paper, section 3).
 
-    x_nd ~ N(w~_d . z~_n, 1/tau)    w~_d = (w_d, mu_d)    z~_n = (z_n, 1)    z_n ~ N(0, I)
+    x_nd ~ N(w~_d . z~_n, 1/tau_d)    w~_d = (w_d, mu_d)    z~_n = (z_n, 1)    z_n ~ N(0, I)
     w~_d ~ N(prior_d, diag(alpha, theta)^-1)    tau, alpha_m, theta ~ Gamma or fixed
 
-W~ and tau are global, z local. alpha and theta follow from q(W~) alone. Each node works in its own
+tau_d is the same for all features, or one for each (factor analysis). W~ and tau are global, z local. alpha and theta follow from q(W~) alone. Each node works in its own
 coordinates of z (``PcaBelief.coordinates``), which parameter expansion changes after every sweep;
 statistics leave the node in the shared ones, so that expansion needs no message and no leader.
 """
@@ -36,6 +36,7 @@ from dmfvi.linalg import (
     symmetrize,
 )
 from dmfvi.models.pca.belief import GammaPrior, PcaBelief, PcaPrior
+from dmfvi.models.pca.derivative import PcaDerivative
 from dmfvi.models.pca.posterior import PcaPosterior
 from dmfvi.models.pca.shard import Shard, Weights
 from dmfvi.models.pca.start import WARM_UP_SWEEPS, SpectralStart, Units, agree_on_loadings
@@ -63,7 +64,7 @@ class BayesianPcaModel(Model):
     layout: Layout
     n_latent: int
     covariance: Literal["full", "diag"] = "full"
-    noise: Literal["shared", "per_node"] = "shared"
+    noise: Literal["shared", "feature", "per_node"] = "shared"
     prior: PcaPrior = field(default_factory=PcaPrior)
     expansion: bool = True
     init: Literal["spectral", "random"] = "spectral"
@@ -130,23 +131,24 @@ class BayesianPcaModel(Model):
     def _start_noise(self, noise_precision: float) -> Gamma:
         prior = self.prior.noise
         if not isinstance(prior, GammaPrior):
-            return _point(prior)
+            return self._fixed_noise(prior)
         # as vague as the knowledge of one sample
-        shape = prior.shape + 0.5 * self.layout.n_features
+        if self.layout.noise_per_feature:
+            shape = np.full(self.layout.n_features, prior.shape + 0.5)
+        else:
+            shape = np.asarray(prior.shape + 0.5 * self.layout.n_features)
         return Gamma.from_parameters(shape, shape / noise_precision)
 
     def local_step(self, shard: Shard, belief: PcaBelief) -> FloatArray:
-        weights = Weights(belief.mean, belief.covariance, belief.noise_precision, self.n_latent)
+        tau = belief.noise_precision
+        weights = Weights(belief.mean, belief.covariance, tau, self.n_latent)
         moments = shard.moments(weights)
-        log_noise = float(belief.noise.expected.log)
-        bound = (
-            0.5 * moments.n_observed * (log_noise - LOG_2PI)
-            - 0.5 * belief.noise_precision * moments.residual
-            - moments.latent_kl
-        )
+        log_noise = belief.noise.expected.log
+        fit = moments.n_observed * (log_noise - LOG_2PI) - tau * moments.residual
+        bound = 0.5 * float(np.sum(fit)) - moments.latent_kl
         if self.noise == "per_node":
             bound -= self._noise_kl(belief.noise)
-        statistics = moments.weighted(belief.noise_precision, bound)
+        statistics = moments.weighted(tau, bound)
         if self.expansion:
             statistics = statistics.in_coordinates(inverse(belief.coordinates))
         return statistics.pack(self.layout)
@@ -166,7 +168,7 @@ class BayesianPcaModel(Model):
             belief,
             noise=self._noise_posterior(noise_source),
             total=total,
-            own_noise=own[-4:-2],
+            own_noise=own[self.layout.half_counts.start : self.layout.half_residuals.stop],
         )
         try:
             new = self._from_statistics(new, statistics)
@@ -231,7 +233,8 @@ class BayesianPcaModel(Model):
             relative_norm(new.precision - old.precision, new.precision),
             relative_norm(linear - old_linear, units),
         )
-        return max(largest, abs(new.noise_precision / old.noise_precision - 1.0))
+        noise = np.max(np.abs(new.noise_precision / old.noise_precision - 1.0))
+        return max(largest, float(noise))
 
     def posterior(self, belief: PcaBelief) -> PcaPosterior:
         # a prior that distinguishes the columns keeps their order and signs
@@ -245,7 +248,7 @@ class BayesianPcaModel(Model):
 
     @property
     def beliefs_alike(self) -> bool:
-        return self.noise == "shared"  # a node's own noise is not part of the sum
+        return self.noise != "per_node"  # a node's own noise is not part of the sum
 
     @property
     def memoryless(self) -> bool:
@@ -271,9 +274,23 @@ class BayesianPcaModel(Model):
     def expected(self, belief: PcaBelief) -> FloatArray:
         found = np.zeros(self.layout.size)
         found[self.layout.blocks[1]] = belief.mean.ravel()
-        found[-4] = belief.noise.expected.log
-        found[-3] = -belief.noise_precision
+        found[self.layout.half_counts] = belief.noise.expected.log
+        found[self.layout.half_residuals] = -belief.noise_precision
         return found
+
+    def derivative(self, shard: Shard, belief: PcaBelief) -> PcaDerivative:
+        return PcaDerivative(self, shard, belief)
+
+    def named_tilts(self, belief: PcaBelief, name: str) -> FloatArray | None:
+        """The location is the last column of E[W~], times the units."""
+        if name != "location" or not self.with_mean:
+            return None
+        d, k = belief.mean.shape
+        slopes = np.zeros((d, d, k))
+        slopes[np.arange(d), np.arange(d), k - 1] = np.broadcast_to(self.units.scale, (d,))
+        tilts = np.zeros((d, self.layout.size))
+        tilts[:, self.layout.blocks[1]] = slopes.reshape(d, -1)
+        return tilts
 
     def tilts(self, belief: PcaBelief, values: Callable[[PcaBelief], FloatArray]) -> FloatArray:
         """Of quantities of E[W~] and q(tau), in the places of linear and of the noise."""
@@ -291,10 +308,9 @@ class BayesianPcaModel(Model):
             of_noise = family_tilts(
                 belief.noise, lambda noise: values(replace(belief, noise=noise))
             )
-            names = list(belief.noise.natural_names)
-            shape = next(at for at, name in enumerate(names) if name != "negative_rate")
-            tilts[:, -4] = of_noise[:, shape]
-            tilts[:, -3] = -of_noise[:, names.index("negative_rate")]
+            # of the shapes, then of the negative rates
+            tilts[:, layout.half_counts] = of_noise[:, : layout.n_noise]
+            tilts[:, layout.half_residuals] = -of_noise[:, layout.n_noise :]
         return tilts
 
     # -- conjugate updates ------------------------------------------------------------
@@ -302,10 +318,17 @@ class BayesianPcaModel(Model):
     def _noise_posterior(self, statistics: PcaStatistics) -> Gamma:
         prior = self.prior.noise
         if not isinstance(prior, GammaPrior):
-            return _point(prior)
+            return self._fixed_noise(prior)
         return Gamma.from_parameters(
             prior.shape + statistics.half_count, prior.rate + statistics.half_residual
         )
+
+    def _fixed_noise(self, value: float) -> Gamma:
+        """A Gamma so narrow that its mean and log mean are those of a fixed value."""
+        shape = np.full(
+            self.layout.n_features if self.layout.noise_per_feature else (), FIXED_SHAPE
+        )
+        return Gamma.from_parameters(shape, shape / value)
 
     def _update_rows(self, belief: PcaBelief, statistics: PcaStatistics, steps: int) -> PcaBelief:
         """q(W~) and its hyper-parameters, alternated on the same statistics until they settle."""
@@ -445,8 +468,12 @@ class BayesianPcaModel(Model):
             1.0,
             float(np.min(max_step_definite(self._with_prior(here, belief), along.rows))),
             float(max_step_definite(here.latent, along.latent)),
-            float(max_step_positive(np.array(here.half_residual), np.array(along.half_residual))),
-            float(max_step_positive(np.array(here.half_count), np.array(along.half_count))),
+            float(
+                np.min(
+                    max_step_positive(np.array(here.half_residual), np.array(along.half_residual))
+                )
+            ),
+            float(np.min(max_step_positive(np.array(here.half_count), np.array(along.half_count)))),
             float(max_step_positive(np.array(here.n_samples), np.array(along.n_samples))),
         )
         return origin + EDGE_FRACTION * reach * (total - origin), True
@@ -460,7 +487,7 @@ class BayesianPcaModel(Model):
         if not np.isfinite(total).all():
             return False
         s = PcaStatistics.unpack(total, self.layout)
-        if min(s.half_residual, s.half_count, s.n_samples) <= 0:
+        if min(np.min(s.half_residual), np.min(s.half_count), s.n_samples) <= 0:
             return False
         try:
             np.linalg.cholesky(s.latent)
@@ -473,7 +500,9 @@ class BayesianPcaModel(Model):
 
     def _noise_kl(self, noise: Gamma) -> float:
         prior = self.prior.noise
-        return float(noise.kl(prior.family())) if isinstance(prior, GammaPrior) else 0.0
+        if not isinstance(prior, GammaPrior):
+            return 0.0
+        return float(np.sum(noise.kl(prior.family(noise.batch_shape))))
 
     def _global_bound(self, belief: PcaBelief) -> float:
         """E[log p(W~|alpha,theta)] + H[q(W~)] - KL of the hyper-parameters and the noise."""
@@ -490,14 +519,9 @@ class BayesianPcaModel(Model):
         bound += float(np.sum(0.5 * d * log_precision - 0.5 * belief.prior_precision * energies))
         divergence = belief.hyper.kl(Gamma.from_parameters(shapes, rates))
         bound -= float(divergence[learned > 0].sum())
-        if self.noise == "shared":
+        if self.noise != "per_node":
             bound -= self._noise_kl(belief.noise)
         return float(bound)
-
-
-def _point(value: float) -> Gamma:
-    """A Gamma so narrow that its mean and log mean are those of a fixed value."""
-    return Gamma.from_parameters(FIXED_SHAPE, FIXED_SHAPE / value)
 
 
 def _mean_times_precision(belief: PcaBelief) -> FloatArray:

@@ -28,14 +28,17 @@ class PcaPosterior:
     """q(W~), q(tau), q(alpha), q(theta): what one node ends with.
 
     mean (D, K) and covariance (D, K, K) describe row d of W~ = (W, mu); with ``fit_mean=False`` there is
-    no last column. Columns are sorted by strength, the largest loading of each is positive.
+    no last column. Columns are sorted by strength, the largest loading of each is positive; with a noise level for
+    each feature loadings count in noise deviations, so that the order does not depend on the features' units.
     """
 
     mean: FloatArray
     covariance: FloatArray
-    noise_shape: float
-    noise_rate: float
-    column_precision: FloatArray  # (K,): E[alpha_1..M], E[theta]
+    noise_shape: float | FloatArray  # (D,) with a noise level for each feature
+    noise_rate: float | FloatArray
+    column_precision: (
+        FloatArray  # (K,): E[alpha_1..M], E[theta]; of scaled features where each has a noise level
+    )
     n_latent: int
     factorised: bool
 
@@ -48,13 +51,16 @@ class PcaPosterior:
         d, k = belief.mean.shape
         m = belief.n_latent
         mean = in_data_units(belief.mean, units, m)
-        covariance = units.scale**2 * np.broadcast_to(belief.covariance, (d, k, k))
+        scale, each = units.scale, belief.noise.batch_shape != ()
+        factor = scale[:, None, None] if isinstance(scale, np.ndarray) else scale
+        covariance = factor**2 * np.broadcast_to(belief.covariance, (d, k, k))
+        shape, rate = belief.noise.shape, belief.noise.rate
         posterior = cls(
             mean,
             covariance,
-            float(belief.noise.shape),
-            float(belief.noise.rate) * units.scale**2,
-            belief.prior_precision / units.scale**2,
+            np.array(shape) if each else float(shape),
+            rate * scale**2 if each else float(rate) * scale**2,
+            belief.prior_precision / (1.0 if isinstance(scale, np.ndarray) else scale**2),
             m,
             belief.factorised,
         )
@@ -79,8 +85,9 @@ class PcaPosterior:
     def sorted(self) -> PcaPosterior:
         """Columns by strength, the largest loading of each positive."""
         m = self.n_latent
-        strength = np.argsort(-(self.loadings**2).sum(0), kind="stable")
-        largest = np.abs(self.loadings).argmax(0)
+        unitless = self._unitless
+        strength = np.argsort(-(unitless**2).sum(0), kind="stable")
+        largest = np.abs(unitless).argmax(0)
         signs = np.where(self.mean[largest, np.arange(m)] < 0, -1.0, 1.0)
         return self.with_columns(strength, signs[strength])
 
@@ -92,6 +99,13 @@ class PcaPosterior:
         return self.mean[:, : self.n_latent]
 
     @property
+    def _unitless(self) -> FloatArray:
+        """Loadings in units in which features can be compared: their own, or noise deviations of each."""
+        if np.ndim(self.noise_rate) == 0:
+            return self.loadings
+        return np.asarray(self.loadings * np.sqrt(self.noise_precision)[:, None])
+
+    @property
     def location(self) -> FloatArray:
         """E[mu], (D,); zeros without a mean."""
         if self.mean.shape[1] > self.n_latent:
@@ -99,14 +113,17 @@ class PcaPosterior:
         return np.zeros(len(self.mean))
 
     @property
-    def noise_precision(self) -> float:
-        """E[tau]."""
+    def noise_precision(self) -> Any:
+        """E[tau], a number or (D,)."""
         return self.noise_shape / self.noise_rate
 
     @property
-    def noise_variance(self) -> float:
-        """E[1/tau]."""
-        return self.noise_rate / max(self.noise_shape - 1.0, 0.5 * self.noise_shape)
+    def noise_variance(self) -> Any:
+        """E[1/tau], a number or (D,)."""
+        shape = self.noise_shape
+        if np.ndim(shape):
+            return self.noise_rate / np.maximum(shape - 1.0, 0.5 * shape)
+        return self.noise_rate / max(shape - 1.0, 0.5 * shape)
 
     def family(self) -> Product:
         """The same as named exponential families, in natural parameters."""
@@ -141,7 +158,7 @@ class PcaPosterior:
 
     def aligned_to(self, other: PcaPosterior) -> PcaPosterior:
         """With the order and signs of columns that match ``other`` best."""
-        overlap = other.loadings.T @ self.loadings
+        overlap = other._unitless.T @ self._unitless
         _, order = linear_sum_assignment(-np.abs(overlap))
         signs = np.where(overlap[np.arange(self.n_latent), order] < 0, -1.0, 1.0)
         return self.with_columns(order, signs)
@@ -153,7 +170,8 @@ class PcaPosterior:
         """
         if not other.covariance.any():
             gap = relative_norm(self.aligned_to(other).mean - other.mean, other.mean)
-            return max(gap, abs(self.noise_precision / other.noise_precision - 1.0))
+            noise = np.max(np.abs(self.noise_precision / other.noise_precision - 1.0))
+            return max(gap, float(noise))
         mine, theirs = self.aligned_to(other).family(), other.family()
         linear, half_precision = theirs["rows"].natural
         diagonal = (
@@ -273,7 +291,7 @@ class PcaPosterior:
 
 def in_data_units(mean: FloatArray, units: Units, n_latent: int) -> FloatArray:
     """W = scale W', mu = shift + scale mu'."""
-    scaled = units.scale * mean
+    scaled = units.of_rows * mean
     if mean.shape[1] > n_latent:
         scaled[:, n_latent] += units.shift
     return scaled

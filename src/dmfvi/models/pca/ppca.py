@@ -69,6 +69,8 @@ class PPCA(FactorEstimator):
     before the last sweep; it is NaN for D-PPCA, whose nodes do not agree on it.
     """
 
+    _no_response = "it is a point estimate; use BayesianPCA"
+
     _consensus = ParameterADMM.name
 
     _: KW_ONLY

@@ -4,6 +4,8 @@ The E-step (docs/mathematics.md):
 
     q(z_n) = N(m_n, C_n),  C_n^-1 = I + tau sum_{d in O_n} E[w_d w_d']
     m_n = C_n tau sum_{d in O_n} (x_nd E[w_d] - E[w_d mu_d])
+
+With a noise level for each feature tau_d is inside the sums.
 """
 
 from __future__ import annotations
@@ -29,8 +31,18 @@ class Weights(NamedTuple):
 
     mean: FloatArray  # (D, K)
     covariance: FloatArray  # (K, K) shared by all features, or (D, K, K)
-    noise_precision: float  # E[tau]
+    noise_precision: float | FloatArray  # E[tau], or (D,)
     n_latent: int  # M; K - M is 1 with a mean and 0 without
+
+    @property
+    def per_feature(self) -> bool:
+        """Whether each feature has a noise level of its own."""
+        return np.ndim(self.noise_precision) > 0
+
+    @property
+    def taus(self) -> FloatArray:
+        """E[tau] of every feature, (D,)."""
+        return np.broadcast_to(self.noise_precision, (len(self.mean),))
 
 
 class LocalMoments(NamedTuple):
@@ -39,16 +51,17 @@ class LocalMoments(NamedTuple):
     rows: FloatArray  # (K, K) or (D, K, K): sum E[z~ z~'] over the observers
     linear: FloatArray  # (D, K)
     latent: FloatArray  # (K, K)
-    n_observed: float
+    n_observed: float | FloatArray  # of all features together, or (D,) as the noise
     n_samples: float
-    residual: float  # E|x - W~ z~|^2 over observed entries
+    residual: float | FloatArray  # E|x - W~ z~|^2 over observed entries
     latent_kl: float  # KL(q(Z) || p(Z))
 
-    def weighted(self, noise_precision: float, bound: float) -> PcaStatistics:
+    def weighted(self, noise_precision: float | FloatArray, bound: float) -> PcaStatistics:
         """The statistics in natural coordinates."""
+        tau = np.asarray(noise_precision)
         return PcaStatistics(
-            noise_precision * self.rows,
-            noise_precision * self.linear,
+            tau[..., None, None] * self.rows if tau.ndim else tau * self.rows,
+            tau[..., None] * self.linear if tau.ndim else tau * self.linear,
             self.latent,
             0.5 * self.n_observed,
             0.5 * self.residual,
@@ -96,28 +109,41 @@ class CompleteShard:
         """Expected sums under the new q(Z)."""
         m, n, d = w.n_latent, self.n_samples, self.rows.shape[1]
         loadings = w.mean[:, :m]
-        second = w.mean.T @ w.mean + (
-            d * w.covariance if w.covariance.ndim == 2 else w.covariance.sum(0)
+        # the weight of a feature: one where all have the same noise level, tau
+        tau = 1.0 if w.per_feature else float(w.noise_precision)
+        weighted = w.taus[:, None] * w.mean if w.per_feature else w.mean
+        covariances = np.broadcast_to(w.covariance, (d, *w.covariance.shape[-2:]))
+        second = weighted.T @ w.mean + (
+            np.einsum("d,dij->ij", w.taus, covariances)
+            if w.per_feature
+            else d * w.covariance
+            if w.covariance.ndim == 2
+            else w.covariance.sum(0)
         )
-        precision = np.eye(m) + w.noise_precision * second[:m, :m]
+        precision = np.eye(m) + tau * second[:m, :m]
         factor = np.linalg.cholesky(precision)
         covariance = inverse(precision)
-        score = self.rows @ loadings
+        score = self.rows @ weighted[:, :m]
         if w.mean.shape[1] > m:
             score = score - np.outer(self.ones, second[:m, m])
-        z = score @ (w.noise_precision * covariance)
+        z = score @ (tau * covariance)
         extended = np.column_stack([z, self.ones]) if w.mean.shape[1] > m else z
         latent = extended.T @ extended
         latent[:m, :m] += n * covariance
+        gap = self.rows - extended @ w.mean.T
+        kl = 0.5 * (np.trace(latent[:m, :m]) - n * m) + n * np.log(np.diag(factor)).sum()
+        linear = self.rows.T @ extended
+        if w.per_feature:
+            each = np.einsum("nd,nd->d", gap, gap)
+            each += n * np.sum((loadings @ covariance) * loadings, axis=1)
+            each += np.einsum("dij,ij->d", covariances, latent)
+            return LocalMoments(latent, linear, latent, np.full(d, n), n, each, float(kl))
         spread = (
             d * np.sum(w.covariance * latent)
             if w.covariance.ndim == 2
             else np.sum(w.covariance.sum(0) * latent)
         )
-        gap = self.rows - extended @ w.mean.T
         residual = np.vdot(gap, gap) + n * np.sum((loadings.T @ loadings) * covariance) + spread
-        kl = 0.5 * (np.trace(latent[:m, :m]) - n * m) + n * np.log(np.diag(factor)).sum()
-        linear = self.rows.T @ extended
         return LocalMoments(latent, linear, latent, n * d, n, float(residual), float(kl))
 
 
@@ -157,11 +183,18 @@ class MaskedShard:
         """q(z_n) for every sample, covariances packed."""
         m = w.n_latent
         second = w.mean[:, :, None] * w.mean[:, None, :] + w.covariance
-        score = self.filled @ w.mean[:, :m]
+        loadings, tau = w.mean[:, :m], w.noise_precision
+        if w.per_feature:
+            second, loadings, tau = (
+                w.taus[:, None, None] * second,
+                w.taus[:, None] * loadings,
+                1.0,
+            )
+        score = self.filled @ loadings
         if w.mean.shape[1] > m:
             score -= self.mask @ second[:, :m, m]
         packed = self.mask @ pack_symmetric(second[:, :m, :m])
-        return latent_posteriors(packed, score, w.noise_precision)
+        return latent_posteriors(packed, score, float(tau))
 
     def moments(self, w: Weights) -> LocalMoments:
         """Expected sums under the new q(Z)."""
@@ -176,19 +209,26 @@ class MaskedShard:
         spread_rows[:, :m, :m] = unpack_symmetric(self.mask.T @ covariances)
         rows = spread_rows + unpack_symmetric(self.mask.T @ outer)
         gap = self.filled - self.mask * (extended @ w.mean.T)
-        residual = (
-            np.vdot(self._times(gap), gap)
-            + np.vdot(w.mean[:, :, None] * w.mean[:, None, :], spread_rows)
-            + np.sum(w.covariance * rows)
-        )
+        squares = w.mean[:, :, None] * w.mean[:, None, :]
+        residual: float | FloatArray
+        n_observed: float | FloatArray = self.n_observed
+        if w.per_feature:
+            residual = np.einsum("nd,nd->d", self._times(gap), gap)
+            residual += np.einsum("dij,dij->d", squares, spread_rows)
+            residual += np.sum(w.covariance * rows, axis=(1, 2))
+            n_observed = self._times(self.mask).sum(0)
+        else:
+            residual = float(
+                np.vdot(self._times(gap), gap)
+                + np.vdot(squares, spread_rows)
+                + np.sum(w.covariance * rows)
+            )
         latent = unpack_symmetric(outer.sum(0))
         latent[:m, :m] += unpack_symmetric(covariances.sum(0))
         count = self.n_samples
         kl = 0.5 * (np.trace(latent[:m, :m]) - count * m + self._times(q.log_precision).sum())
         linear = self.filled.T @ self._times(extended)
-        return LocalMoments(
-            rows, linear, latent, self.n_observed, count, float(residual), float(kl)
-        )
+        return LocalMoments(rows, linear, latent, n_observed, count, residual, float(kl))
 
 
 Shard = CompleteShard | MaskedShard

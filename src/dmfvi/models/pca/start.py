@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dmfvi.inference.model import Broadcast, Coroutine, Sum
+from dmfvi.inference.starts import agree_on_means
 from dmfvi.linalg import FloatArray
 from dmfvi.tags import stored_as
 
@@ -20,6 +22,8 @@ from dmfvi.tags import stored_as
 OVERSAMPLING = 5
 #: noise variance is at least this part of the average variance at the start
 NOISE_FLOOR = 1e-6
+#: a deviation that is a smaller part of the mean is rounding: the feature is constant
+ROUNDING = 1e-14
 #: accuracy of the sum that only improves the start
 BASIS_ACCURACY = 1e-3
 #: sweeps from a random start before hyper-parameters are learned; fewer from a spectral one, in
@@ -30,17 +34,22 @@ WARM_UP_SWEEPS = 15
 @stored_as("pca-units")
 @dataclass(frozen=True)
 class Units:
-    """x' = (x - shift) / scale, the same at all nodes."""
+    """x' = (x - shift) / scale, the same at all nodes; one scale, or one for each feature."""
 
     shift: FloatArray
-    scale: float = 1.0
+    scale: float | FloatArray = 1.0
     complete: bool = True
-    n_observed: float = 0.0  # entries at all nodes
+    n_observed: float | FloatArray = 0.0  # entries at all nodes, (D,) if the scale is
 
     @property
     def log_volume(self) -> float:
         """What a log density of the data has over that of standardised data."""
-        return -self.n_observed * float(np.log(self.scale))
+        return -float(np.sum(self.n_observed * np.log(self.scale)))
+
+    @property
+    def of_rows(self) -> Any:
+        """The scale of a row of W~ as a factor of (D, K)."""
+        return self.scale[:, None] if isinstance(self.scale, np.ndarray) else self.scale
 
     def apply(self, data: FloatArray) -> FloatArray:
         """Standardise."""
@@ -48,29 +57,38 @@ class Units:
 
 
 def agree_on_scale(
-    data: FloatArray, with_mean: bool, weight: FloatArray | None = None
+    data: FloatArray,
+    with_mean: bool,
+    weight: FloatArray | None = None,
+    per_feature: bool = False,
 ) -> Coroutine:
-    """The mean of each feature (zero without a mean) and one scale for all: two sums. Returns ``Units``.
+    """The mean of each feature (zero without a mean) and one scale for all, or for each: two sums. Returns ``Units``.
 
     A row of weight two counts as two rows.
     """
-    seen = np.isfinite(data)
-    d = data.shape[1]
-    times = np.ones(len(data)) if weight is None else weight
-    total = yield np.concatenate([[times.sum()], times @ np.where(seen, data, 0.0), times @ seen])
-    n_samples, counts = float(total[0]), total[1 + d :]
-    if weight is None:  # whole numbers, whatever the consensus has left of rounding
-        n_samples, counts = float(round(n_samples)), np.round(counts)
-    unseen = np.flatnonzero(counts < (0.5 if weight is None else 1e-12 * max(n_samples, 1e-300)))
-    if len(unseen):  # where each process has one node, only the sum knows
-        raise ValueError(f"nobody has observed feature {unseen[0]}: drop it at every node")
-    shift = total[1 : 1 + d] / counts if with_mean else np.zeros(d)
+    _, counts, means, complete = yield from agree_on_means(data, weight)
+    shift = means if with_mean else np.zeros(data.shape[1])
+    seen, times = np.isfinite(data), np.ones(len(data)) if weight is None else weight
+    if per_feature:
+        shift, scale = yield from _scale_of_each(data, seen, times, shift, counts)
+        return Units(shift, scale, complete, counts)
     n_observed = float(counts.sum())
     squares = (yield np.array([times @ np.sum(np.where(seen, data - shift, 0.0) ** 2, axis=1)]))[0]
-    scale = float(np.sqrt(squares / n_observed)) if squares > 0 else 1.0  # constant data: any unit
-    agreed = yield Broadcast(np.append(shift, scale))
-    complete = bool((np.abs(counts - n_samples) <= 1e-9 * n_samples).all())
+    unit = float(np.sqrt(squares / n_observed)) if squares > 0 else 1.0  # constant data: any unit
+    agreed = yield Broadcast(np.append(shift, unit))
     return Units(agreed[:-1], float(agreed[-1]), complete, n_observed)
+
+
+def _scale_of_each(
+    data: FloatArray, seen: Any, times: FloatArray, shift: FloatArray, counts: FloatArray
+) -> Coroutine:
+    """Centres and deviations of the features, the same bits at every node."""
+    squares = yield times @ np.where(seen, data - shift, 0.0) ** 2
+    variance = np.maximum(squares, 0.0) / counts
+    constant = variance <= (ROUNDING * np.abs(shift)) ** 2
+    scale = np.where(constant, np.where(shift == 0, 1.0, np.abs(shift)), np.sqrt(variance))
+    agreed = yield Broadcast(np.concatenate([shift, scale]))
+    return agreed[: len(shift)], agreed[len(shift) :]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Layout, with K = M (+1 for the mean) and P = K(K+1)/2:
                complete data, D x P with missing entries
     linear     tau sum x_nd E[z~_n], D x K
     latent     sum E[z~ z~'] over all samples, P numbers
-    noise      (n_obs / 2, expected squared residual / 2)
+    noise      (n_obs / 2, expected squared residual / 2), for all features together or for each: D and D numbers
     samples    how many
     bound      this node's part of the evidence lower bound
 
@@ -28,7 +28,8 @@ class Layout:
 
     n_features: int
     width: int  # K
-    shared_rows: bool  # complete data: one precision for all features
+    shared_rows: bool  # complete data and one noise level: one precision for all features
+    noise_per_feature: bool = False
 
     @property
     def triangle(self) -> int:
@@ -45,14 +46,30 @@ class Layout:
             slice(0, rows),
             slice(rows, linear),
             slice(linear, latent),
-            slice(latent + 1, latent + 2),
+            slice(latent + self.n_noise, latent + 2 * self.n_noise),
         ]
+
+    @property
+    def n_noise(self) -> int:
+        """Number of noise levels."""
+        return self.n_features if self.noise_per_feature else 1
+
+    @property
+    def half_counts(self) -> slice:
+        """Where n_obs / 2 is."""
+        return slice(self.size - 2 - 2 * self.n_noise, self.size - 2 - self.n_noise)
+
+    @property
+    def half_residuals(self) -> slice:
+        """Where half the squared residual is."""
+        return slice(self.size - 2 - self.n_noise, self.size - 2)
 
     @property
     def size(self) -> int:
         """Length of the packed vector."""
         rows = 1 if self.shared_rows else self.n_features
-        return rows * self.triangle + self.n_features * self.width + self.triangle + 4
+        linear = self.n_features * self.width
+        return rows * self.triangle + linear + self.triangle + 2 * self.n_noise + 2
 
 
 @dataclass(frozen=True)
@@ -62,8 +79,8 @@ class PcaStatistics:
     rows: FloatArray  # (K, K) or (D, K, K)
     linear: FloatArray  # (D, K)
     latent: FloatArray  # (K, K)
-    half_count: float
-    half_residual: float
+    half_count: float | FloatArray  # (D,) with a noise level for each feature
+    half_residual: float | FloatArray
     n_samples: float
     bound: float
 
@@ -77,7 +94,9 @@ class PcaStatistics:
                 rows.ravel(),
                 self.linear.ravel(),
                 pack_symmetric(self.latent),
-                [self.half_count, self.half_residual, self.n_samples, self.bound],
+                np.atleast_1d(self.half_count),
+                np.atleast_1d(self.half_residual),
+                [self.n_samples, self.bound],
             ]
         )
 
@@ -93,15 +112,16 @@ class PcaStatistics:
         rows = vector[:n_rows] if layout.shared_rows else vector[:n_rows].reshape(d, p)
         linear = vector[n_rows : n_rows + d * k].reshape(d, k)
         latent = vector[n_rows + d * k : n_rows + d * k + p]
-        half_count, half_residual, n_samples, bound = vector[-4:]
+        counts, residuals = vector[layout.half_counts], vector[layout.half_residuals]
+        each = layout.noise_per_feature
         return cls(
             unpack_symmetric(rows),
             linear,
             unpack_symmetric(latent),
-            float(half_count),
-            float(half_residual),
-            float(n_samples),
-            float(bound),
+            counts if each else float(counts[0]),
+            residuals if each else float(residuals[0]),
+            float(vector[-2]),
+            float(vector[-1]),
         )
 
     def in_coordinates(self, change: FloatArray) -> PcaStatistics:

@@ -62,6 +62,8 @@ class SVDFactorization(FactorEstimator):
         Names of the columns, where the data had names.
     """
 
+    _no_response = "it is a point estimate; use BayesianPCA"
+
     _kept: ClassVar[tuple[str, ...]] = ("node_posteriors_", "singular_values_")
 
     def __init__(
