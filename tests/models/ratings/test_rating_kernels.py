@@ -15,17 +15,20 @@ RANKS = [3, 12]
 
 def records(side: twins.Side, layout: RecordLayout) -> np.ndarray:
     plain = kernels.records_of(side.mean, pack_symmetric(side.covariance), layout)
-    return (side.weight[:, None] * plain).astype(np.float32)
+    return (side.weight[:, None] * plain).astype(layout.dtype)
 
 
 @pytest.mark.parametrize(("rank", "codes"), [(1, np.uint8), (3, np.float32), (12, np.uint8)])
-def test_sums_over_ratings(rng: np.random.Generator, rank: int, codes: type) -> None:
-    layout = RecordLayout(rank)
+@pytest.mark.parametrize(("double", "near"), [(True, 1e-12), (False, 2e-5)])
+def test_sums_over_ratings(
+    rng: np.random.Generator, rank: int, codes: type, double: bool, near: float
+) -> None:
+    layout = RecordLayout(rank, double)
     rows = twins.random_rows(rng, 70, 500, 0.05, codes)
     side = twins.Side.random(rng, 500, layout.width)
     ours = kernels.row_sums(rows, records(side, layout), layout)
     theirs = twins.row_sums(rows, side, layout)
-    np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5 * np.abs(theirs).max())
+    np.testing.assert_allclose(ours, theirs, rtol=near, atol=near * np.abs(theirs).max())
 
 
 def test_a_row_longer_than_all_others_is_shared_out(rng: np.random.Generator) -> None:
@@ -59,10 +62,12 @@ def test_item_posteriors(rng: np.random.Generator, rank: int) -> None:
     np.testing.assert_allclose(ours.records, again, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize("steps", [0, 1, 3])
-def test_user_posteriors_and_their_sums(rng: np.random.Generator, rank: int, steps: int) -> None:
-    layout = RecordLayout(rank)
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize(("rank", "steps"), [(3, 0), (3, 1), (12, 3)])
+def test_user_posteriors_and_their_sums(
+    rng: np.random.Generator, rank: int, steps: int, double: bool
+) -> None:
+    layout = RecordLayout(rank, double)
     rows = twins.random_rows(rng, 77, 300, 0.05)
     side = twins.Side.random(rng, 300, layout.width)
     prior_mean = rng.normal(size=(77, layout.width))

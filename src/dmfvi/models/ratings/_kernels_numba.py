@@ -18,67 +18,53 @@ from dmfvi.jit import njit, prange
 
 LANES = 8
 GRAIN = 8
-#: single-precision sums are added to double-precision ones after so many ratings, a multiple of 4
-BLOCK = 16
 #: a logarithm is taken after so many factors of a determinant: their product does not overflow
 LOG_EVERY = 8
 
 
 @njit(fastmath=True, error_model="numpy", inline="always")
 def _add_ratings(records, columns, codes, begin, end, offset, step, one, lead, rest, work):
-    """Sums of one row's records, plain in ``total`` and times the rating in ``scaled_total``.
+    """Sums of one row's records in double precision, plain in ``total`` and times the rating in ``scaled_total``.
 
     The latter from grain len(lead) on. Returns the sum of weight x rating squared; ``one`` is where
-    a record holds its weight.
+    a record holds its weight. Four ratings at a time are added in the precision of the records.
     """
     start = GRAIN * len(lead)
     size = start + GRAIN * len(rest)
-    single, scaled, total, scaled_total = work
+    total, scaled_total = work
     for p in range(size):
         total[p] = 0.0
         scaled_total[p] = 0.0
     squares = 0.0
-    at = begin
-    while at < end:
-        stop = min(at + BLOCK, end)
+    e = begin
+    while e + 4 <= end:  # the running sums are read and written once for four
+        a, b = records[columns[e]], records[columns[e + 1]]
+        c, d = records[columns[e + 2]], records[columns[e + 3]]
+        x = records.dtype.type(offset + step * codes[e])
+        y = records.dtype.type(offset + step * codes[e + 1])
+        z = records.dtype.type(offset + step * codes[e + 2])
+        w = records.dtype.type(offset + step * codes[e + 3])
         for p in range(size):
-            single[p] = np.float32(0.0)
+            total[p] += (a[p] + b[p]) + (c[p] + d[p])
         for p in range(start, size):
-            scaled[p] = np.float32(0.0)
-        e = at
-        while e + 4 <= stop:  # four at a time: the running sums are read and written once
-            a, b = records[columns[e]], records[columns[e + 1]]
-            c, d = records[columns[e + 2]], records[columns[e + 3]]
-            x = np.float32(offset + step * codes[e])
-            y = np.float32(offset + step * codes[e + 1])
-            z = np.float32(offset + step * codes[e + 2])
-            w = np.float32(offset + step * codes[e + 3])
-            for p in range(size):
-                single[p] += (a[p] + b[p]) + (c[p] + d[p])
-            for p in range(start, size):
-                scaled[p] += (x * a[p] + y * b[p]) + (z * c[p] + w * d[p])
-            squares += (x * x * a[one] + y * y * b[one]) + (z * z * c[one] + w * w * d[one])
-            e += 4
-        while e < stop:
-            a = records[columns[e]]
-            x = np.float32(offset + step * codes[e])
-            for p in range(size):
-                single[p] += a[p]
-            for p in range(start, size):
-                scaled[p] += x * a[p]
-            squares += x * x * a[one]
-            e += 1
+            scaled_total[p] += (x * a[p] + y * b[p]) + (z * c[p] + w * d[p])
+        squares += (x * x * a[one] + y * y * b[one]) + (z * z * c[one] + w * w * d[one])
+        e += 4
+    while e < end:
+        a = records[columns[e]]
+        x = records.dtype.type(offset + step * codes[e])
         for p in range(size):
-            total[p] += single[p]
+            total[p] += a[p]
         for p in range(start, size):
-            scaled_total[p] += scaled[p]
-        at = stop
+            scaled_total[p] += x * a[p]
+        squares += x * x * a[one]
+        e += 1
     return squares
 
 
 @njit
 def _workspace(size):
-    return np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size), np.empty(size)
+    return np.empty(size), np.empty(size)
 
 
 @njit
@@ -160,7 +146,7 @@ def _digamma(x):
 
 @njit(fastmath=True, error_model="numpy")
 def _write_record(record, weight, covariance, mean, lane):
-    """weight x (E ff' packed | E f, 1 | E[s f], E s | E s^2), s the row's bias, in single precision."""
+    """weight x (E ff' packed | E f, 1 | E[s f], E s | E s^2), s the row's bias."""
     s = mean.shape[0] - 1
     at = 0
     for i in range(s):
@@ -184,7 +170,7 @@ def _sum_chunk(
     first = n_factors * width // 2
     linear = first + width
     work = _workspace(records.shape[1])
-    total, scaled = work[2], work[3]
+    total, scaled = work
     row = np.searchsorted(indptr, begin, side="right") - 1
     while row < len(indptr) - 1 and indptr[row] < end:
         low, high = max(begin, indptr[row]), min(end, indptr[row + 1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +98,7 @@ class RatingBelief:
 
     mean: FloatArray  # (D, K)
     covariance: FloatArray  # (D, K(K+1)/2)
-    records: NDArray[np.float32]
+    records: NDArray[Any]
     user_prior: SidePrior
     item_prior: SidePrior
     noise_shape: float  # of every user's noise precision
@@ -115,6 +116,11 @@ class RatingBelief:
     def noise_prior(self, steps: int) -> NoisePrior:
         """As the kernels take it."""
         return NoisePrior(self.noise_shape, self.noise_rate, steps)
+
+
+def layout_of(belief: RatingBelief) -> RecordLayout:
+    """Of its records."""
+    return RecordLayout(belief.mean.shape[1] - 1, belief.records.dtype == np.float64)
 
 
 def canonical(belief: RatingBelief) -> RatingBelief:
@@ -139,7 +145,7 @@ def canonical(belief: RatingBelief) -> RatingBelief:
         belief,
         mean=mean,
         covariance=covariance,
-        records=records_of(mean, covariance, RecordLayout(k - 1)),
+        records=records_of(mean, covariance, layout_of(belief)),
         user_prior=_moved(belief.user_prior, of_users),
         item_prior=_moved(belief.item_prior, of_items),
         user_mean=of_users @ belief.user_mean,

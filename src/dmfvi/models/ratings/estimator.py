@@ -69,7 +69,7 @@ class RatingFactorization(RatingPredictor):
     random_state : int, RandomState or None
         Seed of the start. All nodes use node 0's.
     verbose : int
-        0 is silent, 1 shows a progress bar.
+        0 is silent, 1 shows a progress bar, 2 a row for each node.
 
     Attributes
     ----------
@@ -124,6 +124,11 @@ class RatingFactorization(RatingPredictor):
     >>> mean.shape
     (2,)
     """
+
+    _no_response = (
+        "each item has a posterior of its own and local steps keep state; "
+        "predict(..., return_std=True) has the uncertainty of predicted ratings"
+    )
 
     _data_form = "ratings"
     _model_type: ClassVar[type[RatingModel]] = RatingModel
@@ -206,7 +211,7 @@ class RatingFactorization(RatingPredictor):
         already = 0 if belief is None else belief.sweeps
         latest: list[Inference] = []
         done = [0]
-        with live_sweeps("ratings", int(self.max_iter), self.verbose > 0, already) as show:
+        with live_sweeps("ratings", int(self.max_iter), self.verbose, already) as show:
 
             def observe(record: RoundRecord, so_far: Inference) -> bool:
                 if record.least_sweeps == done[0]:  # not all nodes have made another sweep

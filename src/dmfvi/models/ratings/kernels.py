@@ -3,7 +3,10 @@
 A rating of row n (a user, say) and column d (an item) is x_nd = f_d . v_n + s_d + bias_n + noise. Both
 sides have the same shape, so one record serves both: for each column, times its weight,
 
-    E ff' packed | E f, 1 | E[s f], E s | E s^2        M(M+1)/2 + 2(M+1) + 1 numbers, single precision
+    E ff' packed | E f, 1 | E[s f], E s | E s^2        M(M+1)/2 + 2(M+1) + 1 numbers
+
+in double precision where there are few ratings, else in single precision, which halves the memory that a sweep
+reads: results then depend on the order of ratings by about 1e-7.
 
 A row's posterior needs the sum of its columns' records (A and part of L) and the sum of
 rating x (f, 1): A = sum E (f,1)(f,1)', L = sum x E(f,1) - E s(f,1), q = sum E (x - s)^2.
@@ -25,6 +28,8 @@ from dmfvi.linalg import FloatArray
 N_CHUNKS = 64
 #: rows and ratings that a chunk should have at least
 LEAST_ROWS, LEAST_RATINGS = 32, 1024
+#: ratings over all nodes up to which records are in double precision
+MOST_DOUBLE = 1_000_000
 #: users whose sums are kept at a time
 BATCH = 1 << 14
 GRAIN = 8
@@ -37,6 +42,17 @@ class RecordLayout:
     """How the record of a row with M factors and a bias is laid out."""
 
     n_factors: int
+    double: bool = True  # in double precision
+
+    @classmethod
+    def of(cls, n_factors: int, n_ratings: float) -> RecordLayout:
+        """For so many ratings over all nodes."""
+        return cls(n_factors, n_ratings <= MOST_DOUBLE)
+
+    @property
+    def dtype(self) -> type[np.floating[Any]]:
+        """Of the numbers in a record."""
+        return np.float64 if self.double else np.float32
 
     @property
     def width(self) -> int:
@@ -174,7 +190,7 @@ class RowPosteriors(NamedTuple):
     mean: FloatArray
     covariance: FloatArray
     log_precision: FloatArray
-    records: NDArray[np.float32]
+    records: NDArray[Any]
 
 
 class NoisePrior(NamedTuple):
@@ -188,7 +204,7 @@ class NoisePrior(NamedTuple):
 class UserPass(NamedTuple):
     """What the user pass gives: posteriors as far as they were asked for, and sums over users."""
 
-    records: NDArray[np.float32]
+    records: NDArray[Any]
     mean: FloatArray
     covariance: NDArray[np.float32]  # empty unless asked for
     noise: FloatArray  # (n, 2) shape and rate; empty unless asked for
@@ -214,7 +230,7 @@ def row_chunks(indptr: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.unique(np.concatenate([[0], inner, [n]])).astype(np.int64)
 
 
-def row_sums(rows: RatingRows, records: NDArray[np.float32], layout: RecordLayout) -> FloatArray:
+def row_sums(rows: RatingRows, records: NDArray[Any], layout: RecordLayout) -> FloatArray:
     """For each row A packed, L and q over its ratings, (n, K(K+1)/2 + K + 1)."""
     from dmfvi.models.ratings._kernels_numba import sum_ratings
 
@@ -244,16 +260,14 @@ def row_sums(rows: RatingRows, records: NDArray[np.float32], layout: RecordLayou
     return out
 
 
-def item_pass(
-    rows: RatingRows, user_records: NDArray[np.float32], layout: RecordLayout
-) -> FloatArray:
+def item_pass(rows: RatingRows, user_records: NDArray[Any], layout: RecordLayout) -> FloatArray:
     """For each item A packed and L, (n_items, K(K+1)/2 + K), weighted by the users' precisions."""
     return row_sums(rows, user_records, layout)[:, :-1]
 
 
 def user_pass(
     rows: RatingRows,
-    item_records: NDArray[np.float32],
+    item_records: NDArray[Any],
     prior_mean: FloatArray,
     prior_precision: FloatArray,
     noise: NoisePrior,
@@ -265,7 +279,7 @@ def user_pass(
     In batches of users, so that their sums stay in the cache.
     """
     n, width = prior_mean.shape
-    records = np.zeros((0 if keep else n, layout.size), dtype=np.float32)
+    records = np.zeros((0 if keep else n, layout.size), dtype=layout.dtype)
     mean = np.empty((n, width))
     covariance = np.empty((n if keep else 0, layout.triangle), dtype=np.float32)
     noise_out = np.empty((n if keep else 0, 2))
@@ -288,7 +302,7 @@ def solve_users(
     prior_mean: FloatArray,
     prior_precision: FloatArray,
     noise: NoisePrior,
-    out: tuple[NDArray[np.float32], FloatArray, NDArray[np.float32], FloatArray],
+    out: tuple[NDArray[Any], FloatArray, NDArray[np.float32], FloatArray],
 ) -> FloatArray:
     """Fill ``out`` (records, mean, covariance, noise); sums of E vv', error, E g, E log g and bound."""
     from dmfvi.models.ratings._kernels_numba import solve_user_rows
@@ -322,7 +336,7 @@ def solve_items(
     mean = np.empty((n, width))
     covariance = np.empty((n, layout.triangle))
     log_precision = np.empty(n)
-    records = np.zeros((n, layout.size), dtype=np.float32)
+    records = np.zeros((n, layout.size), dtype=layout.dtype)
     with _threads(n >= PARALLEL_ROWS):
         solve_item_rows(
             np.ascontiguousarray(sums),
@@ -346,7 +360,7 @@ def records_of(mean: FloatArray, covariance: FloatArray, layout: RecordLayout) -
     bias = (second == s) & (first < s)
     parts = [moments[:, free], mean[:, :s], np.ones((len(mean), 1)), moments[:, bias]]
     parts += [mean[:, s:], moments[:, -1:]]
-    records = np.zeros((len(mean), layout.size), dtype=np.float32)
+    records = np.zeros((len(mean), layout.size), dtype=layout.dtype)
     filled = np.concatenate(parts, axis=1)
     records[:, : filled.shape[1]] = filled
     return records

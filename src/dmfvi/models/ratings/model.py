@@ -58,7 +58,7 @@ class RatingModel(Model):
     @property
     def layout(self) -> RecordLayout:
         """Of records and statistics."""
-        return RecordLayout(self.n_factors)
+        return RecordLayout.of(self.n_factors, self.units.n_ratings)
 
     @property
     def noise_steps(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmfvi.linalg import FloatArray, pack_symmetric, unpack_symmetric
-from dmfvi.models.ratings.belief import RatingBelief, SidePrior, canonical
+from dmfvi.models.ratings.belief import RatingBelief, SidePrior, canonical, layout_of
 from dmfvi.models.ratings.kernels import (
     NoisePrior,
     RatingRows,
@@ -38,8 +38,7 @@ class UserPosteriors:
     @classmethod
     def of(cls, shard: RatedUsers, belief: RatingBelief, noise_steps: int) -> UserPosteriors:
         """One node's users, by its belief in canonical coordinates."""
-        layout = RecordLayout(belief.mean.shape[1] - 1)
-        users = shard.update_users(canonical(belief), noise_steps, layout, keep=True)
+        users = shard.update_users(canonical(belief), noise_steps, layout_of(belief), keep=True)
         return cls(users.mean.astype(np.float32), users.covariance, users.noise)
 
     @classmethod
@@ -125,7 +124,7 @@ class RatingPosterior:
     @property
     def layout(self) -> RecordLayout:
         """Of records."""
-        return RecordLayout(self.item_mean.shape[1] - 1)
+        return RecordLayout.of(self.item_mean.shape[1] - 1, self.units.n_ratings)
 
     def population(self) -> UserPosteriors:
         """One user of whom nothing is known."""
