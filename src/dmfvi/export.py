@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Collection
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -16,6 +17,14 @@ PARTS: dict[type[Family], tuple[str, ...]] = {
     NormalWishart: ("mean", "precision"),
     NormalGamma: ("mean", "precision"),
 }
+
+
+class Pointwise(NamedTuple):
+    """What posterior draws say of rows: data by name, log likelihood (draws, rows), and new data (draws, rows, ...)."""
+
+    observed: dict[str, Any]
+    log_likelihood: dict[str, FloatArray]
+    predictive: dict[str, Any]
 
 
 class ExportMixin:
@@ -47,19 +56,28 @@ class ExportMixin:
         random_state : int or None
             Seed of the draws.
         """
-        xarray = _imported("xarray", "xarray")
-        check_is_fitted(self)
-        if n_draws < 1:
-            raise ValueError(f"n_draws must be at least 1, received {n_draws}")
+        xarray = _imported("xarray")
+        draws, _ = self._seeded_draws(n_draws, random_state)
         variables = {}
-        for name, values in self._draws(np.random.default_rng(random_state), n_draws).items():
+        for name, values in draws.items():
             dims = ["chain", "draw", *(f"{name}_dim_{axis}" for axis in range(values.ndim - 1))]
             variables[name] = (dims, np.asarray(values)[None])
         about = {"estimator": type(self).__name__, "inference_library": "dmfvi"}
         return xarray.Dataset(variables, attrs=about)
 
-    def to_arviz(self, n_draws: int = 1000, random_state: int | None = None) -> Any:
+    def to_arviz(
+        self,
+        n_draws: int = 1000,
+        random_state: int | None = None,
+        *,
+        X: Any = None,
+        y: Any = None,
+        **row_values: Any,
+    ) -> Any:
         """The same for ArviZ: a ``DataTree`` (``InferenceData`` before ArviZ 1.0) with the group posterior.
+
+        With rows, as a node has its own, also the groups posterior_predictive, observed_data and log_likelihood, for
+        posterior predictive checks, ``arviz.loo`` and ``arviz.compare``.
 
         Parameters
         ----------
@@ -67,11 +85,49 @@ class ExportMixin:
             Number of draws.
         random_state : int or None
             Seed of the draws.
+        X : array (n, n_features) or None
+            Rows of this node; NaN where the model takes missing entries.
+        y : array (n,) or None
+            Their targets, for regressions.
+        **row_values
+            ``offset``, ``exposure`` and ``trials`` of the rows, where the family has them.
         """
+        if X is None and (y is not None or row_values):
+            raise ValueError(f"{', '.join(['y', *row_values])} were given without rows X")
+        draws, seed = self._seeded_draws(n_draws, random_state)
+        groups = {"posterior": {name: each[None] for name, each in draws.items()}}
+        if X is not None:
+            found = self._pointwise(draws, seed, X, y, **row_values)
+            for group in ("log_likelihood", "posterior_predictive"):
+                made = found.predictive if group == "posterior_predictive" else found.log_likelihood
+                groups[group] = {name: np.asarray(each)[None] for name, each in made.items()}
+            groups["observed_data"] = found.observed
+        return _for_arviz(groups)
+
+    def _seeded_draws(
+        self, n_draws: int, random_state: int | None
+    ) -> tuple[dict[str, FloatArray], int]:
+        """Draws, and the seed that gives the same ones again."""
         check_is_fitted(self)
-        arviz = _imported("arviz_base", "arviz")
-        draws = self._draws(np.random.default_rng(random_state), n_draws)
-        return arviz.from_dict({"posterior": {name: each[None] for name, each in draws.items()}})
+        if n_draws < 1:
+            raise ValueError(f"n_draws must be at least 1, received {n_draws}")
+        seed = int(np.random.default_rng(random_state).integers(2**63))
+        return self._draws(np.random.default_rng(seed), n_draws), seed
+
+    def _refuse_row_values(self, given: dict[str, Any], known: Collection[str] = ()) -> None:
+        unknown = sorted(set(given) - set(known))
+        if unknown:
+            raise ValueError(
+                f"{type(self).__name__} has no {', '.join(unknown)} of rows here, it has {sorted(known)}"
+            )
+
+    def _pointwise(
+        self, draws: dict[str, FloatArray], seed: Any, X: Any, y: Any, **row_values: Any
+    ) -> Pointwise:
+        """Log likelihood and new data of rows under the draws that ``seed`` gave."""
+        raise ValueError(
+            f"{type(self).__name__} has no log likelihood of single rows under its draws: leave X out"
+        )
 
 
 def named_draws(posterior: Family, rng: np.random.Generator, n_draws: int) -> dict[str, FloatArray]:
@@ -84,18 +140,33 @@ def named_draws(posterior: Family, rng: np.random.Generator, n_draws: int) -> di
         return found
     drawn = posterior.sample(rng, n_draws)
     if isinstance(drawn, tuple):
-        return dict(zip(PARTS[type(posterior)], drawn, strict=True))
+        names = next(names for family, names in PARTS.items() if isinstance(posterior, family))
+        found = dict(zip(names, drawn, strict=True))
+        if isinstance(posterior, NormalGamma) and found["mean"].shape[-1] == 1:
+            found["mean"] = found["mean"][..., 0]  # independent features, one number each
+        return found
     return {"value": np.asarray(drawn)}
 
 
-def _imported(module: str, fallback: str) -> Any:
+def _for_arviz(groups: dict[str, dict[str, Any]]) -> Any:
+    """As the ArviZ that is installed has it: before 1.0 that is InferenceData, else a DataTree."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        old = version("arviz").startswith("0.")
+    except PackageNotFoundError:
+        old = False
+    if old:
+        return _imported("arviz").from_dict(**groups)
+    return _imported("arviz_base").from_dict(groups)
+
+
+def _imported(module: str) -> Any:
     from importlib import import_module
 
-    for name in (module, fallback):
-        try:
-            return import_module(name)
-        except ImportError:
-            continue
-    raise ImportError(
-        f"this needs {module}: pip install 'dmfvi[arviz]', or pip install -e '.[arviz]' in a clone"
-    )
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"this needs {module}: pip install 'dmfvi[arviz]', or pip install -e '.[arviz]' in a clone"
+        ) from error

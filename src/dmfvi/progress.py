@@ -1,29 +1,181 @@
-"""Progress of a run on the terminal."""
+"""Progress of a run: a bar or a table on a terminal, plain lines elsewhere, or one JSON object per line.
+
+All of it goes to standard error, so that standard output is the result alone.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
+
+#: seconds between two plain lines
+LINE_EVERY = 5.0
+#: nodes that a table shows
+MOST_ROWS = 24
+#: whether progress is written for programs
+_as_json: ContextVar[bool] = ContextVar("progress_as_json", default=False)
 
 
 class Record(Protocol):
     """What a progress display reads of a round."""
 
-    round: int
-    change: float
-    disagreement: float
-    objective: float
+    @property
+    def round(self) -> int: ...
+    @property
+    def change(self) -> float: ...
+    @property
+    def disagreement(self) -> float: ...
+    @property
+    def objective(self) -> float: ...
+    @property
+    def nodes(self) -> Sequence[Any]: ...
+
+
+class Show(Protocol):
+    """Takes what is to be shown: numbers by name, the part that is done, and the nodes' rounds."""
+
+    def __call__(self, facts: dict[str, Any], done: float, nodes: Sequence[Any] = ()) -> None: ...
+
+
+def use_json_lines(asked: bool = True) -> None:
+    """From now on progress is one JSON object per line, for programs, or for people again."""
+    _as_json.set(asked)
 
 
 @contextmanager
-def live_rounds(label: str, tol: float, max_rounds: int, shown: bool) -> Iterator[Any]:
-    """A callable that takes each round's record and shows how far agreement has come."""
-    if not shown:
-        yield lambda record: None
+def live_rounds(
+    label: str, tol: float, max_rounds: int, verbose: int, names: Sequence[Any] = ()
+) -> Iterator[Callable[[Record], None]]:
+    """A callable that takes each round's record and shows how far agreement has come.
+
+    ``verbose`` 0 shows nothing, 1 a line, 2 a row for each node; ``names`` are the nodes'.
+    """
+    with _display(label, int(verbose), names) as show:
+        best = [0.0]
+
+        def take(record: Record) -> None:
+            worst = max(record.change, record.disagreement)
+            if math.isfinite(worst) and worst > 0:
+                # digits of agreement won, as a part of the digits asked for
+                won = math.log10(worst) / math.log10(min(tol, 0.1))
+                best[0] = max(best[0], min(1.0, won))
+            facts = {
+                "round": record.round,
+                "max_rounds": max_rounds,
+                "change": record.change,
+                "disagreement": record.disagreement,
+                "objective": record.objective,
+            }
+            show(facts, best[0], record.nodes)
+
+        yield take
+
+
+@contextmanager
+def live_sweeps(label: str, total: int, verbose: int, done: int = 0) -> Iterator[Any]:
+    """A callable (sweeps, record, held-out error or None) that shows sweeps done and the time left."""
+    with _display(label, int(verbose), ()) as show:
+
+        def take(sweeps: int, record: Record, error: float | None) -> None:
+            facts: dict[str, Any] = {"sweep": sweeps, "max_iter": total, "change": record.change}
+            if error is not None:
+                facts["held_out_rmse"] = error
+            show(facts, (sweeps - done) / max(1, total - done), record.nodes)
+
+        yield take
+
+
+@contextmanager
+def _display(label: str, verbose: int, names: Sequence[Any]) -> Iterator[Show]:
+    if verbose <= 0:
+        yield lambda facts, done, nodes=(): None
+        return
+    if _as_json.get():
+        yield _json_writer(label, names)
         return
     from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        with _plain_lines(label, 0.0 if verbose > 1 else LINE_EVERY) as show:
+            yield show
+    elif verbose > 1:
+        with _table(label, console, names) as show:
+            yield show
+    else:
+        with _bar(label, console) as show:
+            yield show
+
+
+class Pace:
+    """How long a run has taken, and is going to take if it goes on like that."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.began = clock()
+
+    @property
+    def spent(self) -> float:
+        """Seconds so far."""
+        return self.clock() - self.began
+
+    def left(self, done: float) -> float | None:
+        """Seconds to go where this part is done; None where nothing is yet."""
+        return None if done <= 0.0 else self.spent * (1.0 - done) / done
+
+
+def _json_writer(label: str, names: Sequence[Any]) -> Show:
+    pace = Pace()
+
+    def show(facts: dict[str, Any], done: float, nodes: Sequence[Any] = ()) -> None:
+        said: dict[str, Any] = {"event": "progress", "label": label, **facts, "done": done}
+        said |= {"seconds": round(pace.spent, 3), "seconds_left": pace.left(done)}
+        if nodes:
+            said["nodes"] = [
+                {"node": name, **each._asdict()}
+                for name, each in zip(_named(names, nodes), nodes, strict=True)
+            ]
+        print(json.dumps(_finite(said), default=str), file=sys.stderr, flush=True)
+
+    return show
+
+
+def _finite(value: Any) -> Any:
+    """As JSON has it: what is not finite is null."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    if isinstance(value, float) or hasattr(value, "item"):
+        return float(value) if math.isfinite(value) else None
+    return value
+
+
+@contextmanager
+def _plain_lines(label: str, every: float) -> Iterator[Show]:
+    """A line now and then, and one for the end."""
+    pace = Pace()
+    last: list[Any] = [-math.inf, ""]  # when something was written, and what was not
+
+    def show(facts: dict[str, Any], done: float, nodes: Sequence[Any] = ()) -> None:
+        last[1] = f"{label}: {_in_words(facts)}{_time_left(pace, done)}"
+        if pace.spent - last[0] >= every:
+            print(last[1], file=sys.stderr, flush=True)
+            last[:] = [pace.spent, ""]
+
+    yield show
+    if last[1]:
+        print(last[1], file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _bar(label: str, console: Any) -> Iterator[Show]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
@@ -32,50 +184,63 @@ def live_rounds(label: str, tol: float, max_rounds: int, shown: bool) -> Iterato
         TextColumn("{task.fields[state]}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=False) as bar:
-        task = bar.add_task(label, total=1.0, state="")
+    pace = Pace()
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(label, total=1.0, state="starting")
 
-        def show(record: Record) -> None:
-            worst = max(record.change, record.disagreement)
-            # digits of agreement won, as a part of the digits asked for
-            done = 0.0
-            if math.isfinite(worst) and worst > 0:
-                done = min(1.0, max(0.0, math.log10(worst) / math.log10(min(tol, 0.1))))
-            state = f"round {record.round}/{max_rounds} change {record.change:.1e} disagreement {record.disagreement:.1e}"
-            bar.update(task, completed=done, state=state)
+        def show(facts: dict[str, Any], done: float, nodes: Sequence[Any] = ()) -> None:
+            bar.update(task, completed=done, state=_in_words(facts) + _time_left(pace, done))
 
         yield show
 
 
 @contextmanager
-def live_sweeps(label: str, total: int, shown: bool, done: int = 0) -> Iterator[Any]:
-    """A callable (sweeps, record, held-out error or None) that shows sweeps done and the time left."""
-    if not shown:
-        yield lambda sweeps, record, error: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+def _table(label: str, console: Any, names: Sequence[Any]) -> Iterator[Show]:
+    """One row for each node, drawn anew four times a second."""
+    from rich.live import Live
+    from rich.markup import escape
+    from rich.table import Table
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[state]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(label, total=total, completed=done, state="starting")
+    pace = Pace()
+    latest: list[Any] = []
 
-        def show(sweeps: int, record: Record, error: float | None) -> None:
-            held_out = "" if error is None else f" held-out RMSE {error:.4f}"
-            state = f"sweep {sweeps}/{total} change {record.change:.1e}{held_out}"
-            bar.update(task, completed=sweeps, state=state)
+    def drawn() -> Any:
+        facts, done, nodes = latest or [{}, 0.0, ()]
+        table = Table(title=escape(f"{label}: {_in_words(facts)}{_time_left(pace, done)}"))
+        for head in ("node", "change", "disagreement", "share of the sum"):
+            table.add_column(head, justify="right")
+        for name, each in list(zip(_named(names, nodes), nodes, strict=True))[:MOST_ROWS]:
+            row = (f"{each.change:.1e}", f"{each.disagreement:.1e}", f"{each.known:.0%}")
+            table.add_row(escape(str(name)), *row)
+        if len(nodes) > MOST_ROWS:
+            table.caption = f"and {len(nodes) - MOST_ROWS} more nodes"
+        return table
+
+    with Live(console=console, get_renderable=drawn, refresh_per_second=4):
+
+        def show(facts: dict[str, Any], done: float, nodes: Sequence[Any] = ()) -> None:
+            latest[:] = [facts, done, nodes]
 
         yield show
+
+
+def _named(names: Sequence[Any], nodes: Sequence[Any]) -> Sequence[Any]:
+    return names if len(names) == len(nodes) else range(len(nodes))
+
+
+def _in_words(facts: dict[str, Any]) -> str:
+    words: list[str] = []
+    for name, value in facts.items():
+        if name.startswith("max_"):
+            words[-1] += f"/{value}"
+        elif isinstance(value, float):
+            shown = f"{value:.1e}" if name in ("change", "disagreement") else f"{value:.6g}"
+            words.append(f"{name.replace('_', ' ')} {shown}")
+        else:
+            words.append(f"{name.replace('_', ' ')} {value}")
+    return " ".join(words)
+
+
+def _time_left(pace: Pace, done: float) -> str:
+    left = pace.left(done)
+    return "" if left is None or done >= 1.0 or left < 1.0 else f" about {left:.0f} s left"

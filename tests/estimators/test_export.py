@@ -87,5 +87,8 @@ def test_draws_of_a_regression_are_those_of_its_table() -> None:
     expected = [row.sd for row in logistic.coefficient_table().rows[:-1]]
     np.testing.assert_allclose(spread, expected, rtol=0.05)
     three = BayesianLogisticRegression().fit(ROWS[:, 1:], np.arange(len(ROWS)) % 3)
-    with pytest.raises(ValueError, match="use predict_proba"):
-        three.to_xarray(5)
+    draws = three.to_xarray(8000, random_state=0)
+    np.testing.assert_allclose(draws["coef"].mean(("chain", "draw")), three.coef_, atol=0.02)
+    np.testing.assert_allclose(
+        draws["intercept"].mean(("chain", "draw")), three.intercept_, atol=0.02
+    )

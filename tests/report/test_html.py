@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
 import shutil
 import subprocess
@@ -15,7 +17,9 @@ from dmfvi import BayesianGaussianMixture, BayesianLogisticRegression, BayesianP
 from dmfvi.cli import main
 from dmfvi.models import ESTIMATORS
 from dmfvi.report.html import doubts, in_words, page, write_report
-from dmfvi.report.pictures import convergence, network_picture, posterior_pictures
+from dmfvi.report.network_figure import network_picture
+from dmfvi.report.pictures import posterior_pictures
+from dmfvi.report.run_pictures import run_pictures
 from dmfvi.storage import save
 from estimator_cases import CASES
 
@@ -58,10 +62,10 @@ def test_doubts_come_first() -> None:
 
 def test_pictures_follow_what_was_learned() -> None:
     def titles(model: Any) -> list[str]:
-        drawn = [*posterior_pictures(model), *convergence(model), *network_picture(model)]
+        drawn = [*posterior_pictures(model), *run_pictures(model), *network_picture(model)]
         return [picture.title for picture in drawn]
 
-    how = ["Convergence", "Evidence lower bound"]
+    how = ["Convergence", "Evidence lower bound", "Bytes sent"]
     assert titles(pca()) == ["Components", "Strength of the components", *how, "Network"]
     two = np.concatenate([RNG.normal(-3, 1, (30, 2)), RNG.normal(3, 1, (30, 2))])
     mixture = BayesianGaussianMixture(2, random_state=0).fit(two)
@@ -92,19 +96,64 @@ def test_from_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert (tmp_path / "report.html").exists()
 
 
-def test_a_browser_draws_it(tmp_path: Path) -> None:
-    """Without a network: every picture is there, and nothing is wrong."""
+def in_browser(file: Path, folder: Path) -> tuple[str, str]:
+    """The page as a browser has it after its scripts have run, and what the browser logged."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     if browser is None:
         pytest.skip("no chromium: apt-get install chromium")
-    file = pca().report(tmp_path / "out.html")
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
     command += ["--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=20000"]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=375,800", "--dump-dom"]
+    command += [f"--user-data-dir={folder / 'profile'}", "--window-size=375,800", "--dump-dom"]
     done = subprocess.run(
         [*command, file.as_uri()], capture_output=True, text=True, timeout=300, check=False
     )
     if done.returncode != 0:
         pytest.skip(f"chromium does not run here: {done.stderr[-200:]}")
-    assert done.stdout.count('class="picture js-plotly-plot"') == 5
-    assert "CONSOLE" not in done.stderr
+    return done.stdout, done.stderr
+
+
+def test_a_browser_draws_it(tmp_path: Path) -> None:
+    """Without a network: every picture is there, and nothing is wrong."""
+    drawn, logged = in_browser(pca().report(tmp_path / "out.html"), tmp_path)
+    assert drawn.count('class="picture js-plotly-plot"') == 6
+    assert "CONSOLE" not in logged
+
+
+#: moves the slider of the last picture to its first round, and writes down colours and words before and after
+MOVE = """
+<script>
+const plot = document.getElementById("picture5");
+const seen = () => ({colours: plot.data[1].marker.color, words: plot.data[1].hovertext[0]});
+const before = seen();
+Plotly.animate(plot, [plot._transitionData._frames[0].name], {mode: "immediate", frame: {duration: 0, redraw: false}})
+  .then(() => {
+    const found = document.createElement("pre");
+    found.id = "found";
+    found.textContent = JSON.stringify({before, after: seen()});
+    document.body.append(found);
+  });
+</script></body></html>
+"""
+
+
+def test_the_slider_shows_every_node_at_every_round(tmp_path: Path) -> None:
+    model = pca()
+    history = model.node_history_
+    assert history["change"].shape == (model.n_rounds_, 4)
+    assert history["known"][0].tolist() == pytest.approx([0.75] * 4)  # both neighbours of a ring
+    file = model.report(tmp_path / "out.html")
+    file.write_text(file.read_text().replace("</body></html>", MOVE))
+    drawn, logged = in_browser(file, tmp_path)
+    said = re.search(r'<pre id="found">(.*?)</pre>', drawn, flags=re.DOTALL)
+    assert said, logged
+    found = json.loads(html.unescape(said[1]))
+    assert found["after"]["words"].startswith("node 0<br>round 1<br>change not known yet")
+    assert "holds 75% of the sum" in found["after"]["words"]
+    assert max(found["before"]["colours"]) < -6 < min(found["after"]["colours"])
+    assert "CONSOLE" not in logged
+
+
+def test_the_nodes_that_are_furthest_are_named() -> None:
+    convergence = next(run_pictures(pca()))
+    words = convergence.figure.data[0].text
+    assert any(each.count("<br>node ") == 4 for each in words)

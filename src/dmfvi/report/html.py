@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from dmfvi.report.pictures import Picture, convergence, network_picture, posterior_pictures
+from dmfvi.report.network_figure import network_picture
+from dmfvi.report.picture import Picture
+from dmfvi.report.pictures import posterior_pictures
+from dmfvi.report.run_pictures import run_pictures
 from dmfvi.storage.files import write_text
 
 STYLE = """
@@ -27,7 +30,7 @@ p.lead { font-size: 1.05rem; } p.note { color: var(--soft); margin: 0.2rem 0 0.6
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { padding: 0.25rem 0.7rem; border-bottom: 1px solid var(--line); text-align: right; }
 td:first-child, th:first-child { text-align: left; }
-.picture { width: 100%; height: 380px; }
+.picture { width: 100%; }
 footer { margin-top: 3rem; color: var(--soft); font-size: 0.85rem; }
 """
 
@@ -44,7 +47,9 @@ function draw() {
     for (const key of Object.keys(layout)) {
       if (/^[xy]axis/.test(key)) { layout[key].gridcolor = line; layout[key].zerolinecolor = line; }
     }
-    Plotly.react(name, figure.data, layout, {responsive: true, displayModeBar: false});
+    for (const menu of layout.updatemenus || []) { menu.bgcolor = "rgba(0,0,0,0)"; menu.bordercolor = line; }
+    const config = {responsive: true, displayModeBar: false};
+    Plotly.react(name, {data: figure.data, layout, frames: figure.frames, config});
   }
 }
 dark.addEventListener("change", draw);
@@ -58,7 +63,7 @@ def write_report(model: Any, path: str | Path, title: str | None = None) -> Path
     target = Path(path)
     if target.suffix not in (".html", ".htm"):
         raise ValueError(f"{target} must end in .html")
-    pictures = [*posterior_pictures(model), *convergence(model), *network_picture(model)]
+    pictures = [*posterior_pictures(model), *run_pictures(model), *network_picture(model)]
     return write_text(target, page(model, pictures, title or type(model).__name__))
 
 
@@ -81,7 +86,7 @@ def page(model: Any, pictures: list[Picture], title: str) -> str:
         parts.append(f'<p class="note">{escape(each.caption)}</p>')
         described = escape(f"{each.title}. {each.caption}", quote=True)
         parts.append(
-            f'<div class="picture" id="picture{at}" role="img" aria-label="{described}"></div>'
+            f'<div class="picture" id="picture{at}" style="height: {each.height}px" role="img" aria-label="{described}"></div>'
         )
     parts.append(_settings(model))
     return "\n".join(

@@ -1,147 +1,26 @@
-"""Pictures of a report: how a fit went, and what was learned, by what the fitted estimator has."""
+"""Pictures of what was learned, by what the fitted estimator has."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dmfvi.linalg import FloatArray
-
-#: colours that people with any kind of colour vision can tell apart (Okabe & Ito 2008)
-BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#D55E00",
-    "#F0E442",
+from dmfvi.report.picture import (
+    BLUE,
+    COLOURS,
+    MARGINS,
+    RED,
+    Picture,
+    plotly,
 )
-COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW)
+
 #: of intervals
 LEVEL, Z = 0.9, 1.6449
 #: rows, columns and bars at most: more cannot be read
 MOST = 60
-MARGINS = {"l": 60, "r": 20, "t": 20, "b": 50}
-
-
-class Picture(NamedTuple):
-    """A figure with a title and a sentence that says what it shows."""
-
-    title: str
-    caption: str
-    figure: Any
-
-
-def _plotly() -> Any:
-    try:
-        import plotly.graph_objects as go
-    except ImportError as error:
-        raise ImportError(
-            "a report needs plotly: pip install 'dmfvi[report]', or pip install -e '.[report]' in a clone"
-        ) from error
-    return go
-
-
-# -- how it went ------------------------------------------------------------------------------------
-
-
-def convergence(model: Any) -> Iterator[Picture]:
-    """Change, disagreement and bound by round."""
-    history = getattr(model, "history_", None)
-    if not history or len(history["objective"]) < 2:
-        return
-    go = _plotly()
-    count = len(history["objective"])
-    unit = "message round" if "round" in history else "sweep"  # ratings are recorded by sweep
-    rounds = np.asarray(history.get("round", np.arange(1, count + 1)))
-    figure = go.Figure(layout={"margin": MARGINS})
-    for name, colour in (("change", BLUE), ("disagreement", ORANGE)):
-        values = np.asarray(history.get(name, np.full(count, np.nan)), dtype=float)
-        shown = np.isfinite(values) & (values > 0)
-        if shown.any():
-            figure.add_scatter(
-                x=rounds[shown].tolist(),
-                y=values[shown].tolist(),
-                name=name,
-                line={"color": colour},
-                mode="lines+markers",
-            )
-    figure.update_xaxes(title=unit)
-    figure.update_yaxes(title="relative", type="log", exponentformat="power")
-    yield Picture(
-        "Convergence",
-        "Relative change of the posterior by a sweep, and disagreement between nodes where there is any; the fit ends when both "
-        f"are small (tol = {model.tol:g})."
-        if model.tol
-        else "Relative change of the posterior by a sweep.",
-        figure,
-    )
-    objective = np.asarray(history["objective"], dtype=float)
-    shown = np.isfinite(objective)
-    if shown.any():
-        bound = go.Figure(layout={"margin": MARGINS})
-        bound.add_scatter(
-            x=rounds[shown].tolist(),
-            y=objective[shown].tolist(),
-            line={"color": GREEN},
-            mode="lines",
-        )
-        bound.update_xaxes(title=unit)
-        bound.update_yaxes(title="evidence lower bound (nats)")
-        yield Picture(
-            "Evidence lower bound", "It rises, and levels off where the fit has converged.", bound
-        )
-
-
-def network_picture(model: Any) -> Iterator[Picture]:
-    """The graph of nodes."""
-    network = getattr(model, "network", None)
-    graph = getattr(network, "network", network)
-    if graph is None or graph.n_nodes < 2:
-        return
-    import networkx as nx
-
-    go = _plotly()
-    places = (
-        nx.circular_layout(graph.graph)
-        if graph.n_nodes <= 12
-        else nx.spring_layout(graph.graph, seed=0)
-    )
-    x: list[float | None] = []
-    y: list[float | None] = []
-    for one, other in graph.edges:
-        x += [float(places[one][0]), float(places[other][0]), None]
-        y += [float(places[one][1]), float(places[other][1]), None]
-    figure = go.Figure(layout={"margin": MARGINS, "showlegend": False})
-    figure.add_scatter(
-        x=x, y=y, mode="lines", line={"color": "#8d99a6", "width": 1}, hoverinfo="skip"
-    )
-    rows = {each["node"]: each["rows"] for each in getattr(model, "members_", ())}
-    labels = [str(label) for label in graph.labels]
-    words = [
-        f"node {label}" + (f", {rows[label]} rows" if label in rows else "")
-        for label in graph.labels
-    ]
-    figure.add_scatter(
-        x=[float(places[i][0]) for i in range(graph.n_nodes)],
-        y=[float(places[i][1]) for i in range(graph.n_nodes)],
-        mode="markers+text" if graph.n_nodes <= 40 else "markers",
-        text=labels,
-        textfont={"color": "white"},
-        hovertext=words,
-        hoverinfo="text",
-        marker={"size": 26 if graph.n_nodes <= 40 else 9, "color": BLUE},
-    )
-    for axis in (figure.update_xaxes, figure.update_yaxes):
-        axis(visible=False)
-    figure.update_yaxes(scaleanchor="x")
-    yield Picture("Network", f"{graph.name}: {graph.n_nodes} nodes, {graph.n_edges} links.", figure)
-
-
-# -- what was learned -------------------------------------------------------------------------------
 
 
 def posterior_pictures(model: Any) -> Iterator[Picture]:
@@ -163,7 +42,7 @@ def _coefficients(model: Any) -> Iterator[Picture]:
     coefficients = getattr(model, "coef_", None)
     if coefficients is None:
         return
-    go = _plotly()
+    go = plotly()
     rows = np.atleast_2d(coefficients)
     deviations = np.atleast_2d(getattr(model, "coef_std_", np.full(rows.shape, np.nan)))
     if not np.isfinite(deviations).all():
@@ -213,7 +92,7 @@ def _components(model: Any) -> Iterator[Picture]:
     components = getattr(model, "components_", None)
     if strength is None or components is None or np.ndim(components) != 2:
         return
-    go = _plotly()
+    go = plotly()
     shown = components[:MOST, :MOST]
     most = float(np.abs(shown).max()) or 1.0
     heat = go.Figure(layout={"margin": MARGINS})
@@ -234,10 +113,12 @@ def _components(model: Any) -> Iterator[Picture]:
         y=np.asarray(strength).tolist(),
         marker={"color": BLUE},
     )
-    noise = float(np.mean(model.noise_variance_))
+    by_feature = np.ndim(model.noise_variance_) > 0  # then strengths count noise variances
+    noise = 1.0 if by_feature else float(model.noise_variance_)
     bars.add_hline(y=noise, line={"color": RED, "dash": "dot"}, annotation_text="noise")
     bars.update_xaxes(title="component")
-    bars.update_yaxes(title="explained variance", rangemode="tozero")
+    title = "explained variance" + (" / noise variance" if by_feature else "")
+    bars.update_yaxes(title=title, rangemode="tozero")
     yield Picture(
         "Strength of the components",
         "Variance along each component, noise included. One at the noise level is switched off.",
@@ -250,7 +131,7 @@ def _clusters(model: Any) -> Iterator[Picture]:
     means, covariances = getattr(model, "means_", None), getattr(model, "covariances_", None)
     if means is None or covariances is None or np.shape(means)[1] < 2:
         return
-    go = _plotly()
+    go = plotly()
     weights = getattr(model, "weights_", np.full(len(means), 1.0 / len(means)))
     angles = np.linspace(0.0, 2.0 * np.pi, 80)
     circle = np.sqrt(4.605) * np.stack([np.cos(angles), np.sin(angles)])
@@ -284,7 +165,7 @@ def _transitions(model: Any) -> Iterator[Picture]:
     matrix = getattr(model, "transmat_", None)
     if matrix is None:
         return
-    go = _plotly()
+    go = plotly()
     states = [f"state {k}" for k in range(len(matrix))]
     figure = go.Figure(layout={"margin": MARGINS})
     figure.add_heatmap(
@@ -307,7 +188,7 @@ def _topics(model: Any) -> Iterator[Picture]:
     topics = getattr(model, "topic_word_", None)
     if topics is None:
         return
-    go = _plotly()
+    go = plotly()
     names = np.array(_names(model, topics.shape[1]))
     figure = go.Figure(layout={"margin": {**MARGINS, "l": 140}})
     for place, row in enumerate(topics[:7]):
@@ -331,7 +212,7 @@ def _structure(model: Any) -> Iterator[Picture]:
     points = getattr(model, "structure_", None)
     if points is None or np.ndim(points) != 2 or np.shape(points)[1] != 3:
         return
-    go = _plotly()
+    go = plotly()
     x, y, z = (np.asarray(points)[:, axis].tolist() for axis in range(3))
     figure = go.Figure(layout={"margin": {"l": 0, "r": 0, "t": 10, "b": 0}})
     figure.add_scatter3d(x=x, y=y, z=z, mode="markers", marker={"size": 3, "color": BLUE})

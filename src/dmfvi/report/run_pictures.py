@@ -1,0 +1,98 @@
+"""Pictures of how a fit went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dmfvi.linalg import FloatArray
+from dmfvi.report.picture import BLUE, GREEN, MARGINS, ORANGE, SKY, Picture, plotly
+
+#: nodes that are named where the mouse rests
+MOST_NAMED = 10
+
+
+def run_pictures(model: Any) -> Iterator[Picture]:
+    """Change and disagreement, the bound, and bytes, by round."""
+    history = getattr(model, "history_", None)
+    if not history or len(history["objective"]) < 2:
+        return
+    count = len(history["objective"])
+    unit = "message round" if "round" in history else "sweep"  # ratings are recorded by sweep
+    rounds = np.asarray(history.get("round", np.arange(1, count + 1)))
+    yield _convergence(model, rounds, unit)
+    objective = np.asarray(history["objective"], dtype=float)
+    if np.isfinite(objective).any():
+        yield Picture(
+            "Evidence lower bound",
+            "It rises, and levels off where the fit has converged.",
+            _curve(rounds, objective, GREEN, unit, "evidence lower bound (nats)"),
+        )
+    sent = np.cumsum(np.asarray(history.get("bytes_sent", np.zeros(count)), dtype=float))
+    if sent[-1] > 0:
+        yield Picture(
+            "Bytes sent",
+            "By all nodes of this process together, since the start of the fit.",
+            _curve(rounds, sent, SKY, unit, "bytes"),
+        )
+
+
+def _convergence(model: Any, rounds: FloatArray, unit: str) -> Picture:
+    """On a log axis; where the mouse rests, the nodes that are furthest from the end."""
+    figure = plotly().Figure(layout={"margin": MARGINS})
+    for name, colour in (("change", BLUE), ("disagreement", ORANGE)):
+        values = np.asarray(model.history_.get(name, np.full(len(rounds), np.nan)), dtype=float)
+        shown = np.isfinite(values) & (values > 0)
+        if shown.any():
+            said = by_node(model, name)
+            figure.add_scatter(
+                x=rounds[shown].tolist(),
+                y=values[shown].tolist(),
+                name=name,
+                line={"color": colour},
+                mode="lines+markers",
+                text=[said.get(int(number), "") for number in rounds[shown]],
+                hovertemplate=f"{unit} %{{x}}: {name} %{{y:.1e}}%{{text}}<extra></extra>",
+            )
+    figure.update_layout(legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"})
+    figure.update_xaxes(title=unit)
+    figure.update_yaxes(title="relative", type="log", exponentformat="power")
+    words = "Relative change of the posterior by a sweep"
+    if model.tol:
+        words += (
+            ", and disagreement between nodes where there is any; the fit ends when both are small "
+            f"(tol = {model.tol:g})"
+        )
+    return Picture("Convergence", f"{words}.", figure)
+
+
+def by_node(model: Any, name: str) -> dict[int, str]:
+    """For each round that was kept, the largest values and the nodes that have them, as lines of text."""
+    history = getattr(model, "node_history_", None) or {}
+    if not history:
+        return {}
+    network = getattr(model, "network", None)
+    labels = getattr(getattr(network, "network", network), "labels", None)
+    said = {}
+    for number, values in zip(history["round"], history[name], strict=True):
+        finite = [k for k in np.argsort(-values, kind="stable") if np.isfinite(values[k])]
+        lines = [
+            f"<br>node {k if labels is None else labels[k]}: {values[k]:.1e}"
+            for k in finite[:MOST_NAMED]
+        ]
+        left_out = f"<br>and {len(finite) - MOST_NAMED} more" if len(finite) > MOST_NAMED else ""
+        said[int(number)] = "".join(lines) + left_out
+    return said
+
+
+def _curve(rounds: FloatArray, values: FloatArray, colour: str, unit: str, title: str) -> Any:
+    figure = plotly().Figure(layout={"margin": MARGINS})
+    shown = np.isfinite(values)
+    figure.add_scatter(
+        x=rounds[shown].tolist(), y=values[shown].tolist(), line={"color": colour}, mode="lines"
+    )
+    figure.update_xaxes(title=unit)
+    figure.update_yaxes(title=title)
+    return figure
