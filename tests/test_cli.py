@@ -144,7 +144,7 @@ def test_every_kind_is_fitted(
         (["--model", "bayesian-linear-regression"], "needs --target, the name or number"),
         (["--model", "bayesian-linear-regression", "--target", "z"], "none of the columns ['a'"),
         (["--target", "a"], "bayesian-pca has no ['target']"),
-        (["--set", "noise=loud"], 'must be "shared" or "per_node", received \'loud\''),
+        (["--set", "noise=loud"], 'must be "shared" or "feature" or "per_node", received \'loud\''),
         (["--set", "noise"], "is no name=value"),
         (["--components", "2", "--set", "n_components=3"], "is given twice"),
         (["--nodes", "0"], "must be at least 1, received 0"),

@@ -213,20 +213,3 @@ def test_a_missing_extra_is_one_line(
     assert said.code == ExitCode.ERROR
     assert "Traceback" not in said.err
     assert f"pip install -e '.[{extra}]'" in said.err
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/shell.md"])
-def test_the_commands_of_a_page_run_one_after_another(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = (Path(__file__).parents[2] / page).read_text()
-    found = re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    blocks = [block for language, block in found if not language]
-    if page == "README.md":  # others are of files that nobody has
-        blocks = [each for each in blocks if "dmfvi example" in each]
-    lines = [line.partition(" #")[0] for block in blocks for line in block.splitlines()]
-    assert len(lines) >= 6
-    for line in lines:
-        ended = dmfvi_command(*shlex.split(line)[1:])
-        assert ended.code == 0, (line, ended.err)

@@ -29,7 +29,7 @@ from dmfvi.cli.options import (
     Separator,
     reading_of,
 )
-from dmfvi.cli.output import Json, check_folder, tell
+from dmfvi.cli.output import Json, Quiet, Verbose, check_folder, tell, verbosity
 
 if TYPE_CHECKING:
     from dmfvi.deploy.data import Data
@@ -120,6 +120,8 @@ def fit(
     drop: Drop = None,
     id: Id = None,
     as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
     engine: Annotated[
         Where, typer.Option(help="local, or mpi: one node a rank, {rank} in DATA is its number.")
     ] = Where.local,
@@ -139,6 +141,7 @@ def fit(
     from dmfvi.storage import FILE_NAME
     from dmfvi.storage.files import superseding
 
+    shown = verbosity(quiet, verbose, as_json)
     short = {
         "n_components": components,
         "covariance_type": covariance,
@@ -169,12 +172,14 @@ def fit(
 
         if len(data) > 1:
             raise ValueError("--engine mpi takes one file name, with {rank} where the rank goes")
-        ended = fit_rank(chosen, data[0], topology, out, reading, checkpoint, every, resume, nodes)
+        ended = fit_rank(
+            chosen, data[0], topology, out, reading, checkpoint, every, resume, nodes, shown
+        )
     elif checkpoint is not None or resume:
         raise ValueError("--checkpoint and --resume are for --engine mpi")
     else:
         with superseding(out / FILE_NAME), naming_options(chosen.settings):
-            ended = _fit_here(chosen, data, topology, out, reading, nodes, as_json)
+            ended = _fit_here(chosen, data, topology, out, reading, nodes, as_json, shown)
     if not ended:
         raise typer.Exit(ExitCode.NOT_CONVERGED)
 
@@ -259,6 +264,7 @@ def _fit_here(
     reading: Reading,
     nodes: int | None,
     as_json: bool,
+    shown: int,
 ) -> bool:
     """All nodes in this process. Whether they have converged."""
     from dmfvi.deploy.data import in_one_order
@@ -277,9 +283,9 @@ def _fit_here(
             check_cells(table, file, allow_empty=len(files) > 1)
         parts = [*tables]
     if len(files) == 1:
-        fitted = chosen.fit(parts[0], network, verbose=int(not as_json))
+        fitted = chosen.fit(parts[0], network, verbose=shown)
     else:
-        fitted = chosen.fit_parts(parts, network, verbose=int(not as_json))
+        fitted = chosen.fit_parts(parts, network, verbose=shown)
     details = chosen.details(parts[0]) | {"files": [str(file) for file in files]}
     path = save_or_keep(fitted, out / FILE_NAME, details)
     tell(chosen.title, facts_of_fit(fitted, parts, path), as_json)
@@ -337,8 +343,10 @@ def facts_of_fit(model: Any, parts: list[Data], path: Path) -> list[tuple[str, A
         rows.append(("lower bound", model.lower_bound_, f"{model.lower_bound_:.6g}"))
     if hasattr(model, "explained_variance_"):
         noise = model.noise_precision_**-0.5
-        rows.append(("noise deviation", noise, f"{noise:.4g}"))
+        shown = " ".join(f"{v:.3g}" for v in noise) if getattr(noise, "ndim", 0) else f"{noise:.4g}"
+        rows.append(("noise deviation", noise, shown))
         deviations = model.explained_variance_**0.5
         shown = " ".join(f"{v:.3g}" for v in deviations)
-        rows.append(("component deviations", deviations, shown))
+        unit = ", in noise deviations" if getattr(noise, "ndim", 0) else ""
+        rows.append(("component deviations", deviations, shown + unit))
     return [*rows, ("saved", str(path), str(path))]

@@ -15,7 +15,27 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 console = Console()
-Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print the result as one JSON object on one line; with -v, progress too, on standard error.",
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show the progress of every node, round by round.")
+]
+
+
+def verbosity(quiet: bool, verbose: bool, as_json: bool) -> int:
+    """How much an estimator is to show: 0 nothing, 1 a line, 2 every node; the latter as JSON where --json is given."""
+    from dmfvi.progress import use_json_lines
+
+    if quiet and verbose:
+        raise ValueError("--quiet and --verbose exclude each other: give one of them")
+    use_json_lines(as_json)
+    return 2 if verbose else int(not (quiet or as_json))
 
 
 def check_folder(out: Path, option: str = "--out") -> None:
@@ -31,6 +51,31 @@ def check_file(out: Path, suffixes: Iterable[str], option: str = "--out") -> Non
     if out.suffix.lower() not in known or out.is_dir():
         raise ValueError(f"{option} {out} must be a {' or '.join(known)} file")
     _try(out.parent, option, out)
+
+
+def target_beside(
+    data: Path,
+    out: Path | None,
+    ending: str,
+    suffixes: Iterable[str],
+    further: Iterable[str] = (),
+) -> Path:
+    """The file to write: ``--out``, or ``ending`` in place of the suffix of ``data``; never ``data`` itself.
+
+    ``further`` are what files beside it have in front of their suffix.
+    """
+    target = out if out is not None else data.with_name(f"{data.stem}{ending}")
+    check_file(target, suffixes)
+    written = [target, *(target.with_suffix(f".{word}{target.suffix}") for word in further)]
+    if data.resolve() in [file.resolve() for file in written]:
+        raise ValueError(f"--out {target} would overwrite the input {data}: give another file")
+    return target
+
+
+def check_level(level: float) -> None:
+    """Refuse a probability of intervals that is none."""
+    if not 0 < level < 1:
+        raise ValueError(f"--level must lie in (0, 1), received {level}")
 
 
 def _try(folder: Path, option: str, shown: Path) -> None:

@@ -26,7 +26,7 @@ from dmfvi.cli.options import (
     Separator,
     reading_of,
 )
-from dmfvi.cli.output import check_file, console
+from dmfvi.cli.output import check_level, console, target_beside
 from dmfvi.storage.files import replacing, write_text
 
 if TYPE_CHECKING:
@@ -37,6 +37,15 @@ if TYPE_CHECKING:
     from dmfvi.readers.tables import Reading
 
 Model = Annotated[Path, typer.Option(help="Directory that dmfvi fit wrote, or its model.npz.")]
+Filler = Annotated[
+    Path,
+    typer.Option(
+        help="Directory that dmfvi fit wrote, or its model.npz; or a kind of model (dmfvi models), which is fitted to this "
+        "table; or auto: the one of several kinds that has the highest bound."
+    ),
+]
+#: the word for several models of which the best is taken
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class Input:
 
 def impute(
     data: Annotated[Path, typer.Argument(help="Table with missing entries.")],
-    model: Model,
+    model: Filler,
     out: Annotated[
         Path | None, typer.Option(help=".csv or .npy to write. By default beside the data.")
     ] = None,
@@ -84,15 +93,12 @@ def impute(
     """
     import numpy as np
 
-    from dmfvi.storage import load
-
-    target = out if out is not None else data.with_name(f"{data.stem}.imputed.csv")
-    check_file(target, (".csv", ".npy"))
-    if target.resolve() == data.resolve():
-        raise ValueError(f"--out {target} is the input: what was missing would be lost")
     if draws < 0:
         raise ValueError(f"--draws must be at least 0, received {draws}")
-    fitted = load(model)
+    beside = [*(["std"] if std else []), *map(str, range(1, draws + 1))]
+    target = target_beside(data, out, ".imputed.csv", (".csv", ".npy"), beside)
+    reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
+    fitted = _filler(model, data, reading)
     if not hasattr(fitted, "impute") or getattr(fitted, "_data_form", "rows") != "rows":
         raise ValueError(
             f"{model} holds a {type(fitted).__name__}, which does not fill tables: give a model of Bayesian PCA or a mixture"
@@ -100,7 +106,6 @@ def impute(
     if draws and "n_draws" not in inspect.signature(fitted.impute).parameters:
         raise ValueError(f"--draws: a {type(fitted).__name__} gives means only, leave it out")
     _say_if_not_converged(fitted, model)
-    reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
     given = _input(data, fitted, reading, copied=True)
     gaps = np.isnan(given.data)
     with warnings.catch_warnings():  # columns have been matched by name
@@ -122,6 +127,30 @@ def impute(
     console.print(
         f"{int(gaps.sum())} of {gaps.size} entries filled: {escape(str(shown))}", soft_wrap=True
     )
+
+
+def _filler(model: Path, data: Path, reading: Reading) -> Any:
+    """The model of a directory, or one that is fitted to the table."""
+    from dmfvi.deploy.kinds import KINDS, ModelSettings
+    from dmfvi.models.pca.imputer import Imputer, usual_candidates
+    from dmfvi.storage import load
+    from dmfvi.validation import name_features
+
+    word = str(model)
+    if model.exists() or word not in (AUTO, *KINDS):
+        return load(model)
+    if word != AUTO:
+        chosen = ModelSettings.of(word)
+        return chosen.fit(chosen.read(data, reading))
+    table = ModelSettings.of()
+    rows, names, _ = table.arguments(table.read(data, reading))
+    tried = Imputer(AUTO).fit(rows)
+    labels = list(usual_candidates(rows.shape[1]))
+    order = sorted(range(len(labels)), key=lambda i: -tried.lower_bounds_[i])
+    shown = ", ".join(f"{labels[i]} {tried.lower_bounds_[i]:.6g}" for i in order)
+    console.print(f"bounds: {escape(shown)}; the first is taken", soft_wrap=True)
+    name_features(tried.estimator_, names)
+    return tried.estimator_
 
 
 def predict(
@@ -151,12 +180,8 @@ def predict(
 
     from dmfvi.storage import details, load
 
-    if not 0 < level < 1:
-        raise ValueError(f"--level must lie in (0, 1), received {level}")
-    target = out if out is not None else data.with_name(f"{data.stem}.predicted.csv")
-    check_file(target, (".csv",))
-    if target.resolve() == data.resolve():
-        raise ValueError(f"--out {target} is the input: give another file")
+    check_level(level)
+    target = target_beside(data, out, ".predicted.csv", (".csv",))
     fitted = load(model)
     form = getattr(fitted, "_data_form", "rows")
     if form not in ("rows", "sequences"):

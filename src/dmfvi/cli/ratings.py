@@ -20,7 +20,17 @@ from rich.table import Table as RichTable
 from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.cli.fit import Where, converged_words
 from dmfvi.cli.network import Topology
-from dmfvi.cli.output import Json, check_file, check_folder, tell
+from dmfvi.cli.output import (
+    Json,
+    Quiet,
+    Verbose,
+    check_file,
+    check_folder,
+    check_level,
+    target_beside,
+    tell,
+    verbosity,
+)
 from dmfvi.storage.files import replacing_table
 
 if TYPE_CHECKING:
@@ -108,6 +118,8 @@ def fit(
     ] = Where.local,
     every: Annotated[int, typer.Option(help="Rounds between checkpoints of a rank (mpi).")] = 20,
     as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Fit a Bayesian factorization; Ctrl-C keeps what was learned, --resume goes on.
 
@@ -115,6 +127,7 @@ def fit(
 
     Example: dmfvi ratings fit ratings.csv --components 8 --holdout 0.1 --out model
     """
+    shown = verbosity(quiet, verbose, as_json)
     _check_fit(components, sweeps, tol, top_n, bool(holdout) or probe is not None)
     from dmfvi.cli.rating_ranks import Placement, one_process, one_rank, over_all_ranks
     from dmfvi.models.ratings.checkpoint import CHECKPOINT_FILE, save_checkpoint
@@ -134,13 +147,14 @@ def fit(
         "choice_features": choice_features,
         "seed": seed,
     }
-    placed = one_rank if engine is Where.mpi else one_process
-    place = placed(Placement(data, out, probe, predictions), nodes, topology)
+    place = (one_rank if engine is Where.mpi else one_process)(
+        Placement(data, out, probe, predictions), nodes, topology
+    )
     data, out, probe, predictions = place.data, place.out, place.probe, place.predictions
     _check_options(nodes, holdout, probe, predictions, out, low, high)
     checkpoint = _checkpoint(out, settings) if resume and place.alone else None
     with superseding(out / FILE_NAME):
-        table = _read(data, columns, text_ids, cache, quiet=place.rank > 0 or as_json)
+        table = _read(data, columns, text_ids, cache, quiet=place.rank > 0 or as_json or quiet)
         held = _held_out(table, holdout, probe, seed + place.rank)
         train = table if held is None else table[~held]
         test = None if held is None else table[held]
@@ -154,7 +168,7 @@ def fit(
             tol=tol,
             rating_scale=None if low is None or high is None else (low, high),
             random_state=seed,
-            verbose=int(place.rank == 0 and not as_json),
+            verbose=shown if place.rank == 0 else 0,
         )
         latest: list[Checkpoint] = []
         written = [time.monotonic()]
@@ -209,12 +223,8 @@ def predict(
     from dmfvi.readers.ratings import read_pairs
     from dmfvi.storage import load
 
-    if not 0 < level < 1:
-        raise ValueError(f"--level must lie in (0, 1), received {level}")
-    target = out if out is not None else pairs.with_name(f"{pairs.stem}.predicted.csv")
-    check_file(target, (".csv",))
-    if target.resolve() == pairs.resolve():
-        raise ValueError(f"--out {target} is the input: give another file")
+    check_level(level)
+    target = target_beside(pairs, out, ".predicted.csv", (".csv",))
     fitted = load(model, RatingFactorization)
     users, items = read_pairs(pairs)
     _write_predictions(fitted, users, items, target, level)

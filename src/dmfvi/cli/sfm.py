@@ -10,7 +10,7 @@ import typer
 
 from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.cli.network import Topology, make_network
-from dmfvi.cli.output import Json, check_folder, tell
+from dmfvi.cli.output import Json, Quiet, Verbose, check_folder, tell, verbosity
 from dmfvi.storage.files import write_text
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def sfm(
     max_iter: Annotated[int, typer.Option(help="Sweeps over the tracks at most.")] = 5000,
     seed: Annotated[int, typer.Option(help="Seed of the start.")] = 0,
     as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """3-D structure with uncertainty from point tracks that no camera shares.
 
@@ -72,6 +74,7 @@ def sfm(
     from dmfvi.storage.files import superseding
     from dmfvi.storage.models import save_or_keep
 
+    shown = verbosity(quiet, verbose, as_json)
     if cameras < 1:
         raise ValueError(f"--cameras must be at least 1, received {cameras}")
     check_folder(out)
@@ -87,7 +90,7 @@ def sfm(
                 metric=CAMERA_MODELS[metric],
                 max_iter=max_iter,
                 random_state=seed,
-                verbose=int(not as_json),
+                verbose=shown,
             ).fit(chosen)
         except ValueError as error:
             hint = " (or --min-frames 2)" if "seen_in" in str(error) else ""
