@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
+# before numpy is imported: two workers with two threads each would wait for each other, and products are small here
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from collections.abc import Callable, Iterator
 from typing import Any
 

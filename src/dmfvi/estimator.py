@@ -6,11 +6,12 @@ import copy
 import inspect
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from html import escape
 from pathlib import Path
 from textwrap import indent
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -53,7 +54,7 @@ max_iter : int
 random_state : int, RandomState or None
     Seed of the start. All nodes use node 0's.
 verbose : int
-    0 is silent, 1 shows a progress bar."""
+    0 is silent, 1 shows a progress bar (a line every five seconds where there is no terminal), 2 a row for each node."""
 ATTRIBUTES = """\
 posterior_ : object
     Posterior of node 0, in the units of the data; of node i in ``at_node(i)``.
@@ -72,6 +73,9 @@ n_start_bytes_ : int
 history_ : dict of arrays
     One entry per round: ``round``, ``objective`` (the bound), ``change``, ``disagreement``, ``bytes_sent``,
     ``limited_steps``.
+node_history_ : dict of arrays
+    Of up to 150 rounds (``round``) and every node of this process: ``change``, ``disagreement`` and ``known``, the share of the
+    nodes whose data its present sum includes. Empty for one node, or more than 200.
 converged_ : bool
     Whether the nodes met ``tol`` and stopped by themselves.
 n_features_in_ : int
@@ -79,7 +83,8 @@ n_features_in_ : int
 feature_names_in_ : array of str
     Names of the columns, where the data had names.
 consensus_ : dict
-    The rule that ran, how its sums travel, nodes, numbers of a vector, and rounds of a sweep without loss."""
+    The rule that ran, how its sums travel, nodes, numbers of a vector, and rounds of a sweep without loss; of exact sums also ``cost``:
+    rounds, bytes and seconds of a sum by each transport in the cost model."""
 
 
 class Fitted:
@@ -115,6 +120,7 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         "_units",
         "_shown",
         "history_",
+        "node_history_",
         "lower_bound_",
         "n_iter_",
         "n_rounds_",
@@ -133,6 +139,8 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
     _takes_missing: ClassVar[bool] = False
     #: whether all columns have the same noise variance, as columns of one unit have
     _one_noise: ClassVar[bool] = False
+    #: parameters whose default is another one where the data are tables in files
+    _table_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Docstrings name the shared parameters once, ``help`` shows them in full; answers to lists of shards are lists."""
@@ -368,7 +376,7 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         """Run the session and keep its result; warns when it did not converge."""
         self._model = model
         in_batches = settings.get("carried") is not None or settings.get("replicated", False)
-        usable = model.memoryless and not in_batches
+        usable = model.for_response().memoryless and not in_batches
         self._context = Context(session, model, shards) if usable else None
         fixed = {"tol": self.tol, "max_iter": int(self.max_iter), "verbose": self.verbose}
         try:
@@ -377,6 +385,7 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
                 shards,
                 **({"random_state": self.random_state} | fixed | settings),
                 observer=observer,
+                log_volume=log_volume,
             )
         except BaseException:
             if settings.get("carried") is None:  # or it would be mixed from two fits
@@ -405,6 +414,7 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         self.lower_bound_ = inference.lower_bound + log_volume
         self.history_ = inference.history
         self.history_["objective"] = self.history_["objective"] + log_volume
+        self.node_history_ = inference.node_history
         self.n_iter_ = inference.n_iter
         self.n_rounds_ = inference.n_rounds
         self.n_start_rounds_ = inference.start_rounds

@@ -220,8 +220,8 @@ def warn_of_units(parts: Sequence[Any], names: Sequence[Any] | None, stacklevel:
     shown = [seen[at] + 1 if names is None else repr(str(names[seen[at]])) for at in (large, small)]
     warnings.warn(
         f"column {shown[0]} has a standard deviation of {spread[large]:.3g}, column {shown[1]} of {spread[small]:.3g}, and this "
-        "model has one noise for all columns: the widest decide, and deviations of the others are too large. Give the "
-        "columns like units (thousands, for example), or fit a bayesian-gaussian-mixture",
+        "model has one noise for all columns: the widest decide, and deviations of the others are too large. Fit a "
+        "bayesian-pca with noise=feature or a bayesian-gaussian-mixture, or give the columns like units (thousands, for example)",
         UserWarning,
         stacklevel=stacklevel,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,17 @@ def _mixed() -> None:
     MixedModel(family="poisson", max_iter=2).fit(x, rng.poisson(2.0, 40), groups=groups)
 
 
+@contextmanager
+def _every_rating_in_single_precision() -> Iterator[None]:
+    from dmfvi.models.ratings import kernels
+
+    before, kernels.MOST_DOUBLE = kernels.MOST_DOUBLE, 0
+    try:
+        yield
+    finally:
+        kernels.MOST_DOUBLE = before
+
+
 def _ratings(n_components: int) -> None:
     from dmfvi import RatingFactorization
     from dmfvi.datasets import make_ratings
@@ -76,6 +88,8 @@ def _ratings(n_components: int) -> None:
     made = make_ratings(3000, n_users=100, n_items=60, rank=2, seed=0).ratings.tocoo()
     triples = made.row, made.col, made.data
     model = RatingFactorization(n_components, max_iter=2, random_state=0).fit(made)
+    with _every_rating_in_single_precision():  # as in tables of more than a million
+        RatingFactorization(n_components, max_iter=1, random_state=0).fit(made)
     model.predict(made.row[:5], made.col[:5], return_std=True)
     twice = tuple(np.concatenate([each, each[:9]]) for each in triples)
     RatingFactorization(n_components, max_iter=1, random_state=0).fit(twice)

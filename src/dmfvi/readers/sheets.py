@@ -85,6 +85,10 @@ class TableFormat:
         return text.replace(".", ",") if self.decimal == "," else text
 
 
+#: nothing declared: header, separator and missing cells are found out
+PLAIN = TableFormat()
+
+
 class Row(NamedTuple):
     """One line of a file."""
 
@@ -219,7 +223,7 @@ class Sheet:
         return len(cells) > 1 and len(set(cells)) == len(cells)
 
 
-def read_sheet(path: str | Path, how: TableFormat = TableFormat()) -> Sheet:  # noqa: B008
+def read_sheet(path: str | Path, how: TableFormat = PLAIN) -> Sheet:
     """Read a file of cells; anything that is not a table is refused with the line where it fails."""
     file = Path(path)
     check_exists(file)
