@@ -22,7 +22,15 @@ import numpy as np
 
 from dmfvi.consensus.allreduce import EVERYONE
 from dmfvi.consensus.base import ConsensusRule, Incoming, LocalView, LostTrack, Progress
-from dmfvi.consensus.fixed_point import Digits, decode, encode, normalised, total, total_of
+from dmfvi.consensus.fixed_point import (
+    MOST_ADDED,
+    Digits,
+    decode,
+    encode,
+    normalised,
+    total,
+    total_of,
+)
 from dmfvi.consensus.sum_cost import LEAST_LENGTH, cheapest, cost
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
@@ -311,7 +319,7 @@ def _same_bits(first: list[FloatArray], second: list[FloatArray]) -> bool:
 def _after_sending(state: SumState) -> SumState:
     """What the last message contained need not be sent again while nothing is lost."""
     sent = state.sent | frozenset(_vectors_to_send(state))
-    if _partial(state) is not None:
+    if _sends_partial(state):
         sent = sent | {state.view.node}
     answered = state.round if _needs_previous(state) else state.answered
     return state._replace(sent=sent, first=False, answered=answered)
@@ -331,16 +339,22 @@ def _vectors_to_send(state: SumState) -> list[int]:
     return sorted(i for i in state.vectors if any(i not in has for has in known))
 
 
-def _partial(state: SumState) -> Digits | FloatArray | None:
-    """The sum over this node's part of the tree, for its parent: a leaf's is its own vector."""
+def _sends_partial(state: SumState) -> bool:
+    """Whether the next message has the sum over this node's part of the tree, for its parent."""
     view = state.view
-    if state.transport != "tree" or view.parent is None:
+    if state.transport != "tree" or view.parent is None or len(state.partials) < len(view.children):
+        return False
+    return view.node not in state.sent or state.lossy
+
+
+def _partial(state: SumState) -> Digits | FloatArray | None:
+    """That sum: a leaf's is its own vector."""
+    if not _sends_partial(state):
         return None
-    if len(state.partials) < len(view.children) or (view.node in state.sent and not state.lossy):
-        return None
-    if not view.children:
+    if not state.view.children:
         return state.own
-    return normalised(total([encode(state.own), *state.partials.values()]))
+    found = total([encode(state.own), *state.partials.values()])
+    return found if state.view.n_nodes <= MOST_ADDED else normalised(found)
 
 
 def _needs_previous(state: SumState) -> bool:
@@ -366,7 +380,7 @@ def _written(state: SumState) -> FloatArray:
     low, n_digits = 0, 0
     if isinstance(partial, Digits):
         low, n_digits = partial.low, len(partial.digits)
-        parts.append(partial.digits.astype(np.float64).ravel())
+        parts.append(partial.digits.ravel())
     elif partial is not None:
         n_digits = -1
         parts.append(partial)
@@ -401,8 +415,7 @@ def _read(payload: FloatArray, size: int, n_nodes: int) -> Parcel | None:
     if n_digits == -1:
         partial = encode(payload[at : at + size])
     elif n_digits:
-        rows = payload[at : at + digits].reshape(n_digits, size)
-        partial = Digits(low, rows.astype(np.int64))
+        partial = Digits(low, payload[at : at + digits].reshape(n_digits, size))
     at += digits
     # parts of the message itself: nobody writes into one
     vectors = {i: payload[at + k * size : at + (k + 1) * size] for k, i in enumerate(ids)}
@@ -458,5 +471,5 @@ def _reduced(state: SumState, inbox: Mapping[int, Incoming]) -> tuple[SumState, 
         window = int(used[0]) + GRID_LOW, int(used[-1]) + GRID_LOW
         return state._replace(window=window), Progress(False, 0.0)
     low, high = state.window
-    digits = summed.reshape(high - low + 1, -1).astype(np.int64)
-    return state._replace(result=decode(Digits(low, digits))), Progress(True, 0.0)
+    digits = Digits(low, summed.reshape(high - low + 1, -1))
+    return state._replace(result=decode(digits)), Progress(True, 0.0)

@@ -3,7 +3,8 @@
     x = sum_k d_k 2^(32 (low + k)),  |d_k| < 2^32
 
 Integer addition does not depend on the order, the tree or the engine, so every node gets the same bits. The grid is the
-same for all vectors, and a vector has as many digits as its entries need: every double is exact.
+same for all vectors, and a vector has as many digits as its entries need: every double is exact. Digits are kept as
+doubles, which add whole numbers below 2^53 exactly: those of up to 2^20 vectors.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmfvi.linalg import FloatArray
 from dmfvi.tags import stored_as
@@ -29,12 +29,12 @@ FARTHEST_DIGIT = 31
 MOST_ADDED = 1 << (MANTISSA - BITS - 1)
 
 
-@stored_as("digits")
+@stored_as("digits", version=2)
 class Digits(NamedTuple):
     """A vector of exact numbers: ``digits`` (K, n), the lowest first, of weight 2^(32 (low + k))."""
 
     low: int
-    digits: NDArray[np.int64]
+    digits: FloatArray
 
     @property
     def size(self) -> int:
@@ -49,13 +49,14 @@ def encode(vector: FloatArray) -> Digits:
     """
     largest = float(np.abs(vector).max(initial=0.0))
     if largest == 0.0:
-        return Digits(0, np.zeros((1, len(vector)), dtype=np.int64))
+        return Digits(0, np.zeros((1, len(vector))))
     place = (int(np.frexp(largest)[1]) - 1) // BITS
     rows, rest = [], vector
     while place >= -FARTHEST_DIGIT and place <= FARTHEST_DIGIT:
-        digit = np.trunc(rest * 2.0 ** (-BITS * place))
-        rows.append(digit.astype(np.int64))
-        rest = rest - digit * 2.0 ** (BITS * place)
+        digit = rest * 2.0 ** (-BITS * place)
+        rows.append(np.trunc(digit, out=digit))
+        known = digit * 2.0 ** (BITS * place)
+        rest = np.subtract(rest, known, out=known)
         if not rest.any():
             return Digits(place, np.stack(rows[::-1]))
         place -= 1
@@ -70,7 +71,7 @@ def _encode_extreme(vector: FloatArray) -> Digits:
     used = whole != 0
     top = int((exponent[used].max() - 1) // BITS)
     low = int(lowest[used].min() // BITS)
-    digits = np.zeros((top - low + 1, len(vector)), dtype=np.int64)
+    digits = np.zeros((top - low + 1, len(vector)))
     sign, size = np.sign(whole), np.abs(whole)
     place, offset = np.divmod(np.where(used, lowest - BITS * low, 0), BITS)
     # a mantissa of 53 bits, shifted by up to 31, touches three digits
@@ -91,7 +92,7 @@ def total(parts: Iterable[Digits]) -> Digits:
         return given[0]
     low = min(part.low for part in given)
     high = max(part.low + len(part.digits) for part in given)
-    digits = np.zeros((high - low, given[0].size), dtype=np.int64)
+    digits = np.zeros((high - low, given[0].size))
     for part in given:
         at = part.low - low
         digits[at : at + len(part.digits)] += part.digits
@@ -99,20 +100,17 @@ def total(parts: Iterable[Digits]) -> Digits:
 
 
 def total_of(vectors: Sequence[FloatArray]) -> Digits:
-    """The exact sum of vectors of one length, digit by digit as ``encode`` has them.
-
-    Digits are whole numbers below 2^32: up to 2^20 of them are added exactly as doubles.
-    """
+    """The exact sum of vectors of one length, digit by digit as ``encode`` has them."""
     rest = np.array(vectors, dtype=np.float64)
     largest = float(np.abs(rest).max(initial=0.0))
     if largest == 0.0:
-        return Digits(0, np.zeros((1, rest.shape[1]), dtype=np.int64))
+        return Digits(0, np.zeros((1, rest.shape[1])))
     place = (int(np.frexp(largest)[1]) - 1) // BITS
     rows, digit = [], np.empty_like(rest)
     while len(vectors) <= MOST_ADDED and -FARTHEST_DIGIT <= place <= FARTHEST_DIGIT:
         np.multiply(rest, 2.0 ** (-BITS * place), out=digit)
         np.trunc(digit, out=digit)
-        rows.append(digit.sum(axis=0).astype(np.int64))
+        rows.append(digit.sum(axis=0))
         digit *= 2.0 ** (BITS * place)
         rest -= digit
         if not rest.any():
@@ -127,7 +125,7 @@ def normalised(value: Digits) -> Digits:
     carry = np.zeros(value.size, dtype=np.int64)
     half = BASE >> 1
     for digit in value.digits:
-        whole = digit + carry
+        whole = digit.astype(np.int64) + carry
         carry = (whole + half) >> BITS
         rows.append(whole - (carry << BITS))
     while carry.any():
@@ -135,8 +133,8 @@ def normalised(value: Digits) -> Digits:
         rows.append(whole - (carry << BITS))
     used = [k for k, row in enumerate(rows) if row.any()]
     if not used:
-        return Digits(0, np.zeros((1, value.size), dtype=np.int64))
-    return Digits(value.low + used[0], np.stack(rows[used[0] : used[-1] + 1]))
+        return Digits(0, np.zeros((1, value.size)))
+    return Digits(value.low + used[0], np.array(rows[used[0] : used[-1] + 1], dtype=np.float64))
 
 
 def decode(value: Digits) -> FloatArray:
@@ -149,6 +147,6 @@ def decode(value: Digits) -> FloatArray:
         if abs(power) <= BITS * FARTHEST_DIGIT:
             result += digit * 2.0**power
         else:
-            result += np.ldexp(digit.astype(np.float64), power)
+            result += np.ldexp(digit, power)
     with np.errstate(over="ignore"):  # a sum beyond all doubles is infinite
         return np.asarray(np.ldexp(result, scale))
