@@ -23,7 +23,7 @@ ORDER = [
     ["engines"],
     ["inference.federation", "inference.collective", "inference.session", "progress"],
     ["inference.response", "inference.checking"],
-    ["validation", "shard_lists", "uncertainty", "export", "estimator"],
+    ["validation", "summary_table", "shard_lists", "uncertainty", "export", "estimator"],
     ["models"],
     ["storage", "storage.models"],
     ["readers", "datasets"],

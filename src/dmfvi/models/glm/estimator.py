@@ -35,7 +35,7 @@ from dmfvi.models.regression.base import (
     known_classes,
 )
 from dmfvi.models.regression.posterior import CoefficientPosterior
-from dmfvi.models.regression.table import CoefficientTable, rows_of
+from dmfvi.summary_table import CoefficientTable, rows_of
 from dmfvi.validation import check_choice, check_positive
 
 #: default prior precision of coefficients in agreed units

@@ -29,8 +29,8 @@ from dmfvi.models.regression.base import VAGUE_INTERCEPT, Regression, agree_on_w
 from dmfvi.models.regression.columns import is_frame, summed
 from dmfvi.models.regression.labels import labels_of, numbered, without_missing
 from dmfvi.models.regression.posterior import CoefficientPosterior
-from dmfvi.models.regression.table import CoefficientTable, Row, rows_of
 from dmfvi.shard_lists import joined
+from dmfvi.summary_table import CoefficientTable, Row, rows_of
 from dmfvi.validation import check_choice, check_level, check_positive, is_shard_list, unmasked
 
 #: default prior precision of coefficients in agreed units, and prior mean of log deviations of effects

@@ -15,8 +15,8 @@ from dmfvi.inference.response import Response
 from dmfvi.inference.session import Session
 from dmfvi.inference.starts import FeatureUnits
 from dmfvi.linalg import FloatArray, plain
-from dmfvi.models.regression.table import CoefficientTable
 from dmfvi.models.regression.tabular import TabularRegression, named_column
+from dmfvi.summary_table import CoefficientTable
 from dmfvi.uncertainty import Uncertainty, check_asked
 from dmfvi.validation import is_shard_list
 

@@ -21,8 +21,8 @@ from dmfvi.models.pointwise import of_targets
 from dmfvi.models.regression.base import VAGUE_INTERCEPT, Regression
 from dmfvi.models.regression.linear import LinearRegression, RegressionShard
 from dmfvi.models.regression.posterior import LinearPosterior
-from dmfvi.models.regression.table import CoefficientTable, rows_of
 from dmfvi.shard_lists import joined
+from dmfvi.summary_table import CoefficientTable, rows_of
 from dmfvi.validation import check_instance, check_level
 
 #: default prior precision of coefficients in standardised units, and of the noise

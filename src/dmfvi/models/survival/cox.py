@@ -15,10 +15,10 @@ from dmfvi.inference.session import Inference, InferenceObserver
 from dmfvi.linalg import FloatArray
 from dmfvi.models.regression.base import agree_on_weighted_units
 from dmfvi.models.regression.posterior import CoefficientPosterior
-from dmfvi.models.regression.table import CoefficientTable, rows_of
 from dmfvi.models.survival.base import SurvivalRegression
 from dmfvi.models.survival.model import CoxShard, StratifiedCox
 from dmfvi.models.survival.times import check_pairs, pair_of
+from dmfvi.summary_table import CoefficientTable, rows_of
 from dmfvi.validation import check_choice
 
 #: default prior precision of coefficients in agreed units

@@ -15,9 +15,9 @@ from dmfvi.estimator import generator_of
 from dmfvi.inference.session import InferenceObserver
 from dmfvi.linalg import FloatArray
 from dmfvi.models.glm.estimator import GlmEstimator
-from dmfvi.models.regression.table import CoefficientTable, rows_of
 from dmfvi.models.survival.base import SurvivalRegression
 from dmfvi.models.survival.times import agree_on_quantiles, check_pairs, checked_breakpoints
+from dmfvi.summary_table import CoefficientTable, rows_of
 from dmfvi.validation import check_level, check_whole
 
 #: draws of the posterior for survival curves
