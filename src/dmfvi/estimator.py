@@ -25,7 +25,9 @@ from dmfvi.inference.model import Model
 from dmfvi.inference.session import Inference, InferenceObserver, Session, warn_unless_converged
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
+from dmfvi.parameters import parameter_table
 from dmfvi.shard_lists import PER_SHARD, answering_lists
+from dmfvi.summary_table import SummaryTable
 from dmfvi.uncertainty import Context, UncertaintyMixin
 from dmfvi.validation import (
     check_complete,
@@ -170,16 +172,55 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         state: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_context"}
 
-    def summary(self) -> str:
-        """How the fit went, in a few lines of text."""
+    def summary(self, level: float = 0.9) -> str:
+        """The table of parameters, where it is known, and how the fit went; as text.
+
+        Deviations and central intervals of that level need the data: a model that was loaded, fitted in batches or fitted in
+        several processes has no table here, unless it is a regression.
+        """
         check_is_fitted(self)
+        table = [self._parameter_table(level).text()] if self._has_table else []
+        return "\n".join([*table, self._run_words()])
+
+    def summary_frame(self, level: float = 0.9) -> Any:
+        """The table of parameters as a pandas DataFrame."""
+        return self._checked_table(level).frame()
+
+    def summary_html(self, level: float = 0.9) -> str:
+        """The table of parameters as HTML."""
+        return self._checked_table(level).html()
+
+    def plot_forest(self, ax: Any = None, level: float = 0.9) -> Any:
+        """Draw estimates with their intervals, ratios where the table has them; returns the matplotlib Axes."""
+        return self._checked_table(level).plot(ax)
+
+    def _checked_table(self, level: float) -> SummaryTable:
+        check_is_fitted(self)
+        if not (self._has_table or self._summarised):
+            raise ValueError(
+                f"a {type(self).__name__} has no table of parameters: see its fitted attributes and summary()"
+            )
+        return self._parameter_table(level)
+
+    @property
+    def _has_table(self) -> bool:
+        """Whether the table of parameters can be made here without asking other processes."""
+        context = getattr(self, "_context", None)
+        return bool(self._summarised) and context is not None and context.session.whole
+
+    def _parameter_table(self, level: float) -> SummaryTable:
+        return parameter_table(self, level)
+
+    def _run_words(self) -> str:
+        """How the fit went, in a few lines of text."""
         how = getattr(self, "consensus_", {})
         lines = [f"{type(self).__name__}: {self._outcome()}"]
         if hasattr(self, "n_rounds_"):
+            nodes = int(how.get("nodes", 1))
             rule = " by ".join(str(how[k]) for k in ("rule", "transport") if k in how)
             lines.append(
                 f"{self.n_iter_} sweeps, {self.n_rounds_} message rounds (+ {self.n_start_rounds_} for the start), "
-                f"{how.get('nodes', 1)} nodes, {rule}"
+                f"{nodes} node{'s' if nodes > 1 else ''}, {rule}"
             )
             lines.append(f"evidence lower bound {self.lower_bound_:.8g}")
         if hasattr(self, "members_"):
@@ -236,7 +277,7 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         diagram = str(super()._html_repr())
         if not hasattr(self, "history_"):
             return diagram
-        return f"{diagram}\n<pre>{escape(self.summary())}</pre>"
+        return f"{diagram}\n<pre>{escape(self._run_words())}</pre>"
 
     # -- for subclasses -----------------------------------------------------------------------
 

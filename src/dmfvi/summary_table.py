@@ -1,4 +1,4 @@
-"""The table of coefficients: term, estimate, deviation, interval, ratio; as text, HTML and DataFrame, and as a forest plot."""
+"""The table of a fit: term, estimate, deviation, interval, ratio; as text, HTML and DataFrame, and as a forest plot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Row(NamedTuple):
     ratio_upper: float | None
 
 
-class CoefficientTable(NamedTuple):
+class SummaryTable(NamedTuple):
     """Rows with their title, facts of the fit, and what the ratio is called ("" for none)."""
 
     title: str
@@ -33,6 +33,7 @@ class CoefficientTable(NamedTuple):
     level: float
     ratio: str
     rows: list[Row]
+    notes: tuple[str, ...] = ()  # below the table
 
     @property
     def columns(self) -> list[str]:
@@ -60,24 +61,26 @@ class CoefficientTable(NamedTuple):
             ).rstrip()
             for row in cells
         ]
-        facts = ", ".join(f"{name} {value}" for name, value in self.facts)
+        facts = [", ".join(f"{name} {value}" for name, value in self.facts)] if self.facts else []
         rule = "-" * max(len(line) for line in lines)
         note = f"lower and upper: central {100 * self.level:g} % intervals of the posterior"
-        return "\n".join([self.title, facts, rule, lines[0], rule, *lines[1:], rule, note])
+        head = [self.title, *facts, rule, lines[0], rule]
+        return "\n".join([*head, *lines[1:], rule, note, *self.notes])
 
     def html(self) -> str:
         """For a notebook."""
         head, *body = self.cells()
         facts = ", ".join(f"{name} {value}" for name, value in self.facts)
         lines = [
-            f"<table><caption>{escape(self.title)}: {escape(facts)}; "
+            f"<table><caption>{escape(': '.join(filter(None, (self.title, facts))))}; "
             f"{100 * self.level:g} % intervals</caption>",
             "<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>",
         ]
         lines += [
             "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body
         ]
-        return "\n".join([*lines, "</table>"])
+        notes = [f"<p>{escape(note)}</p>" for note in self.notes]
+        return "\n".join([*lines, "</table>", *notes])
 
     def frame(self) -> Any:
         """As a pandas DataFrame, the terms as its index."""

@@ -6,9 +6,9 @@ import copy
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -137,12 +137,15 @@ def check_asked(estimator: Any, method: str, level: float) -> None:
         raise ValueError(f"level must lie between 0 and 1, received {level!r}")
 
 
-class Context(NamedTuple):
+@dataclass(frozen=True)
+class Context:
     """What linear response needs of a fit; it belongs to the process and is not kept in files."""
 
     session: Session
     model: Model
     shards: Sequence[Any]
+    #: what was asked for by name, so that it is found once: by quantity, method and node
+    found: dict[tuple[str, str, int], Uncertainty] = field(default_factory=dict)
 
 
 class UncertaintyMixin:
@@ -150,6 +153,8 @@ class UncertaintyMixin:
 
     #: what ``uncertainty`` can be asked for by name: a fitted attribute, or a function of the fitted estimator
     _uncertain: ClassVar[Mapping[str, str | Callable[[Any], ArrayLike]]] = {}
+    #: those of them that ``summary`` has a table of
+    _summarised: ClassVar[tuple[str, ...]] = ()
     #: why an estimator has none, and what to use otherwise
     _no_response: ClassVar[str] = ""
     _context: Context | None
@@ -157,6 +162,7 @@ class UncertaintyMixin:
     _belief: Any
     _node_beliefs: list[Any]
     node_posteriors_: list[Any]
+    _shown: int
 
     def _in_data_units(self, posterior: Any) -> Any:
         """A node's posterior in the data's units."""
@@ -189,8 +195,27 @@ class UncertaintyMixin:
             Of the interval, between 0 and 1.
         """
         check_asked(self, method, level)
-        read = quantity if callable(quantity) else self._reader_of(quantity)
         context = self._known_context()
+        key = (quantity, method, self._shown) if isinstance(quantity, str) else None
+        if key is not None and key in context.found:
+            made = replace(context.found[key], level=level)
+        else:
+            made = self._found(quantity, method, level, context)
+        if key is not None:
+            context.found[key] = made
+        for note in made.notes:
+            warnings.warn(note, UserWarning, stacklevel=2)
+        return made
+
+    def _found(
+        self,
+        quantity: str | Callable[[Any], ArrayLike],
+        method: str,
+        level: float,
+        context: Context,
+    ) -> Uncertainty:
+        """The uncertainty of a quantity, by sums over the nodes."""
+        read = quantity if callable(quantity) else self._reader_of(quantity)
 
         def values(belief: Any) -> FloatArray:
             return np.asarray(read(self._seen_with(belief)), dtype=np.float64).ravel()
@@ -220,8 +245,6 @@ class UncertaintyMixin:
                 "the function's value does not depend on the posterior, so that its deviation is 0: read everything from "
                 "the estimator that it is given, as lambda fitted: fitted.means_[0]",
             )
-        for note in notes:
-            warnings.warn(note, UserWarning, stacklevel=2)
         support = SUPPORTS.get(quantity, "real") if isinstance(quantity, str) else "real"
         return Uncertainty(
             found.mean.reshape(shape), covariance, level, method, found, notes, support

@@ -16,6 +16,7 @@ print(pca.uncertainty("location", method="mean-field").std)  # too small
 print(
     pca.uncertainty(lambda fitted: fitted.get_covariance()[0, 1])
 )  # any function of the fitted estimator
+print(pca.summary())  # the table of location and noise
 
 
 gaps = np.where(rng.random(rows.shape) < 0.2, np.nan, rows)[:30]

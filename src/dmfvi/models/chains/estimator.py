@@ -83,6 +83,7 @@ class GaussianHMM(GaussianComponents, HiddenMarkovEstimator):
     _uncertain = MappingProxyType(
         {"transitions": "transmat_", "means": "means_", "covariances": "covariances_"}
     )
+    _summarised = ("transitions", "means")
 
     def _shards(self, nodes: list[Joined], session: Session) -> tuple[list[Sequences], float]:
         self._checked_widths(nodes[0][0], reset=True)
@@ -195,6 +196,7 @@ class CategoricalHMM(HiddenMarkovEstimator):
     """
 
     _uncertain = MappingProxyType({"transitions": "transmat_", "emissions": "emissionprob_"})
+    _summarised = ("transitions", "emissions")
 
     def _doubts(self) -> Iterable[str]:
         """States that emit much the same symbols, or that the data hardly visit."""

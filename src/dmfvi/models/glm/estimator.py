@@ -35,7 +35,7 @@ from dmfvi.models.regression.base import (
     known_classes,
 )
 from dmfvi.models.regression.posterior import CoefficientPosterior
-from dmfvi.summary_table import CoefficientTable, rows_of
+from dmfvi.summary_table import SummaryTable, rows_of
 from dmfvi.validation import check_choice, check_positive
 
 #: default prior precision of coefficients in agreed units
@@ -330,7 +330,7 @@ class GlmEstimator(GlmPredictions):
 
     # -- the table ----------------------------------------------------------------------------
 
-    def coefficient_table(self, level: float = 0.9) -> CoefficientTable:
+    def coefficient_table(self, level: float = 0.9) -> SummaryTable:
         """The table of coefficients in the data's units, with central intervals."""
         names = self._names() + (["Intercept"] if self._has_intercept else [])
         covariances = np.atleast_3d(self.coef_covariance_.T).T
@@ -364,7 +364,7 @@ class GlmEstimator(GlmPredictions):
             with_ratio,
         )
         title = f"{self._family} regression, {self._link} link"
-        return CoefficientTable(title, self._facts(), level, ratio, rows)
+        return SummaryTable(title, self._facts(), level, ratio, rows)
 
     def _shared_rows(self) -> list[tuple[str, float, float]]:
         """Term, mean and variance of the parameters that all rows share."""

@@ -30,7 +30,7 @@ from dmfvi.models.regression.columns import is_frame, summed
 from dmfvi.models.regression.labels import labels_of, numbered, without_missing
 from dmfvi.models.regression.posterior import CoefficientPosterior
 from dmfvi.shard_lists import joined
-from dmfvi.summary_table import CoefficientTable, Row, rows_of
+from dmfvi.summary_table import Row, SummaryTable, rows_of
 from dmfvi.validation import check_choice, check_level, check_positive, is_shard_list, unmasked
 
 #: default prior precision of coefficients in agreed units, and prior mean of log deviations of effects
@@ -375,7 +375,7 @@ class MixedModel(Regression):
 
     # -- the table ----------------------------------------------------------------------------
 
-    def coefficient_table(self, level: float = 0.9) -> CoefficientTable:
+    def coefficient_table(self, level: float = 0.9) -> SummaryTable:
         """Coefficients, then deviations of the groups' effects and of the noise, with central intervals."""
         names = self._names() + (["Intercept"] if self._has_intercept else [])
         mean = np.append(self.coef_, self.intercept_)[: len(names)]
@@ -405,7 +405,7 @@ class MixedModel(Regression):
         facts.insert(1, ("groups", f"{self.n_groups_}"))
         exact = np.isfinite(self.n_effective_draws_)
         facts.append(("posterior", "means and covariance" if exact else "Gaussian at the mode"))
-        return CoefficientTable(title, facts, level, ratio, rows)
+        return SummaryTable(title, facts, level, ratio, rows)
 
     # -- predictions --------------------------------------------------------------------------
 

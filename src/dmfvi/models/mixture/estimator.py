@@ -77,6 +77,7 @@ class BayesianGaussianMixture(ClusterEstimator, GaussianComponents):
     _uncertain = MappingProxyType(
         {"weights": "weights_", "means": "means_", "covariances": "covariances_"}
     )
+    _summarised = ("weights", "means")
 
     n_components: int = 1
     _: KW_ONLY

@@ -100,6 +100,7 @@ class BayesianPCA(FactorEstimator):
         }
     )
 
+    _summarised = ("location", "noise")
     _kept = ("_log_volume",)
     _table_defaults = MappingProxyType({"noise": "feature"})
 

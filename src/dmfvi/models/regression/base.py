@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d, validate_data
 
 from dmfvi.inference.response import Response
 from dmfvi.inference.session import Session
 from dmfvi.inference.starts import FeatureUnits
 from dmfvi.linalg import FloatArray, plain
 from dmfvi.models.regression.tabular import TabularRegression, named_column
-from dmfvi.summary_table import CoefficientTable
+from dmfvi.summary_table import SummaryTable
 from dmfvi.uncertainty import Uncertainty, check_asked
 from dmfvi.validation import is_shard_list
 
@@ -153,7 +153,7 @@ class Regression(TabularRegression):
 
     # -- the table ----------------------------------------------------------------------------
 
-    def coefficient_table(self, level: float = 0.9) -> CoefficientTable:
+    def coefficient_table(self, level: float = 0.9) -> SummaryTable:
         """The table of coefficients in the data's units, with central intervals."""
         raise NotImplementedError
 
@@ -221,25 +221,13 @@ class Regression(TabularRegression):
         polya_gamma = getattr(self, "approximation", "") == "polya-gamma"
         return polya_gamma or isinstance(self.prior_precision, str)
 
-    def summary(self, level: float = 0.9) -> str:
-        """The table of coefficients as text, and how the fit went."""
-        check_is_fitted(self)
-        return f"{self.coefficient_table(level).text()}\n{super().summary()}"
+    @property
+    def _has_table(self) -> bool:
+        return True
 
-    def summary_frame(self, level: float = 0.9) -> Any:
-        """The table of coefficients as a pandas DataFrame."""
-        check_is_fitted(self)
-        return self.coefficient_table(level).frame()
-
-    def summary_html(self, level: float = 0.9) -> str:
-        """The table of coefficients as HTML."""
-        check_is_fitted(self)
-        return self.coefficient_table(level).html()
-
-    def plot_forest(self, ax: Any = None, level: float = 0.9) -> Any:
-        """Draw estimates with their intervals, ratios where the table has them; returns the axes."""
-        check_is_fitted(self)
-        return self.coefficient_table(level).plot(ax)
+    def _parameter_table(self, level: float) -> SummaryTable:
+        """The table of coefficients, which needs no data."""
+        return self.coefficient_table(level)
 
     def _facts(self) -> list[tuple[str, str]]:
         sites = getattr(self, "consensus_", {}).get("nodes", 1)

@@ -22,7 +22,7 @@ from dmfvi.models.regression.base import VAGUE_INTERCEPT, Regression
 from dmfvi.models.regression.linear import LinearRegression, RegressionShard
 from dmfvi.models.regression.posterior import LinearPosterior
 from dmfvi.shard_lists import joined
-from dmfvi.summary_table import CoefficientTable, rows_of
+from dmfvi.summary_table import SummaryTable, rows_of
 from dmfvi.validation import check_instance, check_level
 
 #: default prior precision of coefficients in standardised units, and of the noise
@@ -128,7 +128,7 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         mean, scale, dof = self._predictive(X)
         return np.asarray(mean + scale * generator_of(random_state).standard_t(dof, len(mean)))
 
-    def coefficient_table(self, level: float = 0.9) -> CoefficientTable:
+    def coefficient_table(self, level: float = 0.9) -> SummaryTable:
         """The table of coefficients in the data's units, with central (Student) intervals."""
         p = self.posterior_.parameters()
         terms = self._names() + (["Intercept"] if self._has_intercept else [])
@@ -143,7 +143,7 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         )
         widening = np.sqrt(dof / max(dof - 2.0, 1e-3))  # from Student's scale to its deviation
         rows = [row._replace(sd=row.sd * widening) for row in rows]
-        return CoefficientTable("Linear regression", self._facts(), level, "", rows)
+        return SummaryTable("Linear regression", self._facts(), level, "", rows)
 
     def _predictive(self, X: Any) -> tuple[FloatArray, FloatArray, float]:
         design = self._design(self._checked_rows(X))

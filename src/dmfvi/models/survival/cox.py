@@ -18,7 +18,7 @@ from dmfvi.models.regression.posterior import CoefficientPosterior
 from dmfvi.models.survival.base import SurvivalRegression
 from dmfvi.models.survival.model import CoxShard, StratifiedCox
 from dmfvi.models.survival.times import check_pairs, pair_of
-from dmfvi.summary_table import CoefficientTable, rows_of
+from dmfvi.summary_table import SummaryTable, rows_of
 from dmfvi.validation import check_choice
 
 #: default prior precision of coefficients in agreed units
@@ -142,7 +142,7 @@ class CoxRegression(SurvivalRegression):
         p = self.posterior_.parameters()
         self.coef_, self.coef_covariance_ = p["mean"], p["covariance"]
 
-    def coefficient_table(self, level: float = 0.9) -> CoefficientTable:
+    def coefficient_table(self, level: float = 0.9) -> SummaryTable:
         """Log hazard ratios with central intervals, and hazard ratios."""
         names = self._names()
         rows = rows_of(
@@ -154,7 +154,7 @@ class CoxRegression(SurvivalRegression):
             [True] * len(names),
         )
         title = f"Cox regression, stratified by site, {self.ties} ties"
-        return CoefficientTable(title, self._facts(), level, "hazard ratio", rows)
+        return SummaryTable(title, self._facts(), level, "hazard ratio", rows)
 
     def _relative(self, X: Any) -> tuple[FloatArray, FloatArray]:
         design = self._design(self._checked_rows(X))

@@ -153,7 +153,7 @@ class KaplanMeier(NetworkEstimator):
             f"n {self.at_risk_[0]:.0f}, events {self.observed_.sum():.0f}, sites {sites}",
             f"median survival time {self.median_survival_time_:.6g} ({100 * level:g} % interval {shown[0]} to {shown[1]})",
         ]
-        return "\n".join([*lines, super().summary()])
+        return "\n".join([*lines, self._run_words()])
 
     def plot(self, ax: Any = None, level: float = 0.9) -> Any:
         """Draw the curve with its intervals; returns the matplotlib Axes."""

@@ -17,7 +17,7 @@ from dmfvi.linalg import FloatArray
 from dmfvi.models.glm.estimator import GlmEstimator
 from dmfvi.models.survival.base import SurvivalRegression
 from dmfvi.models.survival.times import agree_on_quantiles, check_pairs, checked_breakpoints
-from dmfvi.summary_table import CoefficientTable, rows_of
+from dmfvi.summary_table import SummaryTable, rows_of
 from dmfvi.validation import check_level, check_whole
 
 #: draws of the posterior for survival curves
@@ -197,7 +197,7 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
 
     # -- the table ----------------------------------------------------------------------------
 
-    def coefficient_table(self, level: float = 0.9) -> CoefficientTable:
+    def coefficient_table(self, level: float = 0.9) -> SummaryTable:
         """Log hazard ratios with hazard ratios, and the log hazard in each interval, with central intervals."""
         names = self._names()
         hazards = [f"log hazard {part}" for part in self._interval_names()]
@@ -210,7 +210,7 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
             [True] * len(names) + [False] * len(hazards),
         )
         title = "Piecewise exponential regression"
-        return CoefficientTable(title, self._facts(), level, "hazard ratio", rows)
+        return SummaryTable(title, self._facts(), level, "hazard ratio", rows)
 
     # -- predictions --------------------------------------------------------------------------
 

@@ -1,0 +1,61 @@
+"""The table of a fitted model's parameters: estimates with deviations and intervals, quantity by quantity."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from dmfvi.summary_table import Row, SummaryTable
+from dmfvi.uncertainty import Uncertainty
+from dmfvi.validation import check_level
+
+#: numbers of a quantity that a table has at most: more are asked for by ``uncertainty``
+MOST_ENTRIES = 60
+#: quantities whose last axis are the columns of the data
+BY_FEATURE = ("location", "noise", "means")
+
+
+def parameter_table(fitted: Any, level: float = 0.9) -> SummaryTable:
+    """Of the quantities in ``_summarised``; deviations by linear response."""
+    check_is_fitted(fitted)
+    check_level(level)
+    rows: list[Row] = []
+    notes: dict[str, None] = {}  # a set that keeps its order
+    for name in fitted._summarised:
+        size = int(np.size(fitted._reader_of(name)(fitted)))
+        if size > MOST_ENTRIES:
+            notes[f"{name}: {size} numbers, see uncertainty({name!r})"] = None
+            continue
+        with warnings.catch_warnings():  # they are notes of the table
+            warnings.simplefilter("ignore", UserWarning)
+            found = replace(fitted.uncertainty(name), level=level)
+        if found.std.any():  # else it was given, as the location of fit_mean=False
+            rows += _rows(fitted, name, found)
+        notes |= dict.fromkeys(found.notes)
+    notes["deviations by linear response: those of the mean-field posterior are too small"] = None
+    title = f"{type(fitted).__name__}: parameters"
+    return SummaryTable(title, [], level, "", rows, tuple(notes))
+
+
+def _rows(fitted: Any, name: str, found: Uncertainty) -> list[Row]:
+    low, high = found.interval
+    made = []
+    for place in np.ndindex(found.mean.shape):
+        term = " ".join([name, *_labels(fitted, name, place, found.mean.shape)])
+        numbers = (float(each[place]) for each in (found.mean, found.std, low, high))
+        made.append(Row(term, *numbers, None, None, None))
+    return made
+
+
+def _labels(fitted: Any, name: str, place: Sequence[int], shape: Sequence[int]) -> list[str]:
+    """Components, states and symbols by their index, columns of the data by their name."""
+    labels = [str(index) for index in place]
+    names = getattr(fitted, "feature_names_in_", None)
+    if name in BY_FEATURE and labels and shape[-1] == getattr(fitted, "n_features_in_", -1):
+        labels[-1] = f"x{place[-1]}" if names is None else str(names[place[-1]])
+    return [" -> ".join(labels)] if name == "transitions" else labels

@@ -1,0 +1,104 @@
+"""summary(): one table of estimates with intervals for every model that has named quantities."""
+
+from __future__ import annotations
+
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dmfvi
+from dmfvi import BayesianGaussianMixture, BayesianPCA, CategoricalHMM, GaussianHMM, Network
+from dmfvi.parameters import MOST_ENTRIES
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(90, 1)) @ RNG.normal(size=(1, 3)) + 0.3 * RNG.normal(size=(90, 3))
+TWO = np.concatenate([RNG.normal(size=(50, 2)), RNG.normal(size=(40, 2)) + 6.0])
+SYMBOLS = np.repeat([0, 1, 2], 30)[:, None]
+FITS: dict[str, Any] = {
+    "pca": lambda **k: BayesianPCA(1, random_state=0, **k).fit(
+        pd.DataFrame(ROWS, columns=[*"abc"])
+    ),
+    "mixture": lambda **k: BayesianGaussianMixture(2, random_state=0, **k).fit(TWO),
+    "gaussian chain": lambda **k: GaussianHMM(2, random_state=0, **k).fit(TWO),
+    "categorical chain": lambda **k: CategoricalHMM(2, random_state=0, **k).fit(SYMBOLS),
+}
+TERMS = {
+    "pca": ["location a", "location b", "location c", "noise"],
+    "mixture": ["weights 0", "weights 1", "means 0 x0", "means 0 x1", "means 1 x0", "means 1 x1"],
+    "gaussian chain": ["transitions 0 -> 0", "transitions 0 -> 1", "means 1 x1"],
+    "categorical chain": ["transitions 1 -> 0", "emissions 0 0", "emissions 1 2"],
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_the_table_has_the_numbers_of_uncertainty(name: str) -> None:
+    model = FITS[name]()
+    frame = model.summary_frame(level=0.5)
+    assert set(TERMS[name]) <= set(frame.index)
+    for quantity in model._summarised:
+        found = model.uncertainty(quantity, level=0.5)
+        rows = frame[frame.index.str.startswith(quantity)]
+        np.testing.assert_array_equal(rows["estimate"], found.mean.ravel())
+        np.testing.assert_array_equal(rows["sd"], found.std.ravel())
+        for column, end in zip(("lower", "upper"), found.interval, strict=True):
+            np.testing.assert_array_equal(rows[column], end.ravel())
+    text = model.summary()
+    assert "90 % intervals" in text
+    assert "deviations by linear response" in text
+    assert "converged" in text
+    assert TERMS[name][0] in unescape(model.summary_html())
+
+
+def test_nodes_have_the_table_of_one_machine() -> None:
+    one, many = (
+        FITS["pca"](network=network).summary_frame() for network in (None, Network.ring(3))
+    )
+    np.testing.assert_allclose(many, one, rtol=1e-6)
+
+
+def test_a_quantity_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = FITS["pca"]()
+    first = model.uncertainty("location", level=0.9)
+    monkeypatch.setattr("dmfvi.uncertainty.linear_response", None)
+    again = model.uncertainty("location", level=0.5)
+    np.testing.assert_array_equal(again.std, first.std)
+    assert (again.interval[1] < first.interval[1]).all()
+    with pytest.raises(TypeError):  # another fit finds its own
+        model.fit(ROWS).uncertainty("location")
+
+
+def test_what_is_given_and_what_is_long_has_no_rows() -> None:
+    fixed = BayesianPCA(1, fit_mean=False, random_state=0).fit(ROWS - ROWS.mean(0))
+    assert list(fixed.summary_frame().index) == ["noise"]
+    wide = BayesianPCA(1, random_state=0).fit(RNG.normal(size=(80, MOST_ENTRIES + 1)))
+    assert list(wide.summary_frame().index) == ["noise"]
+    assert "location: 61 numbers, see uncertainty('location')" in wide.summary()
+
+
+def test_components_that_overlap_are_named_below_the_table() -> None:
+    close = np.concatenate([RNG.normal(size=(60, 1)), RNG.normal(size=(60, 1)) + 2.0])
+    model = BayesianGaussianMixture(2, random_state=0).fit(close)
+    assert "overlap" in model.summary()
+
+
+def test_a_model_from_a_file_says_how_the_fit_went(tmp_path: Path) -> None:
+    dmfvi.save(FITS["pca"](), tmp_path / "model.npz")
+    loaded = dmfvi.load(tmp_path / "model.npz")
+    assert "location" not in loaded.summary()
+    assert "1 node," in loaded.summary()
+    with pytest.raises(ValueError, match="loaded from a file"):
+        loaded.summary_frame()
+
+
+def test_models_without_one_say_so() -> None:
+    with pytest.raises(ValueError, match="a PPCA has no table of parameters"):
+        dmfvi.PPCA(1, random_state=0).fit(ROWS).summary_frame()
+
+
+def test_a_forest_of_any_table_is_drawn() -> None:
+    axes = FITS["mixture"]().plot_forest()
+    assert [label.get_text() for label in axes.get_yticklabels()][-1] == "weights 0"
