@@ -216,11 +216,11 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         how = getattr(self, "consensus_", {})
         lines = [f"{type(self).__name__}: {self._outcome()}"]
         if hasattr(self, "n_rounds_"):
-            nodes = int(how.get("nodes", 1))
+            count = int(how.get("nodes", 1))
             rule = " by ".join(str(how[k]) for k in ("rule", "transport") if k in how)
             lines.append(
                 f"{self.n_iter_} sweeps, {self.n_rounds_} message rounds (+ {self.n_start_rounds_} for the start), "
-                f"{nodes} node{'s' if nodes > 1 else ''}, {rule}"
+                f"{count} node{'s' if count > 1 else ''}, {rule}"
             )
             lines.append(f"evidence lower bound {self.lower_bound_:.8g}")
         if hasattr(self, "members_"):

@@ -47,8 +47,8 @@ def _rows(fitted: Any, name: str, found: Uncertainty) -> list[Row]:
     made = []
     for place in np.ndindex(found.mean.shape):
         term = " ".join([name, *_labels(fitted, name, place, found.mean.shape)])
-        numbers = (float(each[place]) for each in (found.mean, found.std, low, high))
-        made.append(Row(term, *numbers, None, None, None))
+        mean, std, lower, upper = (float(v[place]) for v in (found.mean, found.std, low, high))
+        made.append(Row(term, mean, std, lower, upper, None, None, None))
     return made
 
 
