@@ -149,8 +149,12 @@ def takes_any_numbers(kind: str) -> bool:
     return bool((seen != np.round(seen)).any())
 
 
-def estimators_to_check() -> list[Any]:
-    """Pooled, and on two nodes where rows can be split."""
+#: what is checked on two nodes in every run, the others in the slow tier: how rows are split over nodes is the base class's
+OFTEN_ON_TWO_NODES = ("bayesian-pca", "bayesian-linear-regression", "bayesian-gaussian-mixture")
+
+
+def estimators_to_check(on_two_nodes: bool = False, often: bool = True) -> list[Any]:
+    """Pooled, or on two nodes where rows can be split."""
     made = []
     for kind, estimator in KINDS.items():
         if not takes_any_numbers(kind):
@@ -164,8 +168,10 @@ def estimators_to_check() -> list[Any]:
             kind == "mixed-model"
         ):  # moments of the posterior take as long as all other estimators together
             given["approximation"] = "laplace"
-        made.append(estimator(**given))
-        if kind in NETWORK_KINDS and estimator._data_form == "rows":
+        can_be_split = kind in NETWORK_KINDS and estimator._data_form == "rows"
+        if not on_two_nodes:
+            made.append(estimator(**given))
+        elif can_be_split and (kind in OFTEN_ON_TWO_NODES) == often:
             made.append(estimator(**given, network=Network.ring(2)))
     return made
 
@@ -197,6 +203,19 @@ def not_for_all(estimator: Any) -> dict[str, str]:
 
 @parametrize_with_checks(estimators_to_check(), expected_failed_checks=not_for_all)
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@parametrize_with_checks(estimators_to_check(on_two_nodes=True), expected_failed_checks=not_for_all)
+def test_scikit_learn_checks_on_two_nodes(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    estimators_to_check(on_two_nodes=True, often=False), expected_failed_checks=not_for_all
+)
+def test_scikit_learn_checks_of_the_others_on_two_nodes(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
