@@ -64,6 +64,8 @@ node_posteriors_ : list
     The posterior of every node that runs in this process.
 lower_bound_ : float
     Evidence lower bound, with all constants.
+n_samples_ : int
+    Rows of all nodes, where rows are given and all nodes run in this process.
 n_iter_ : int
     Number of sweeps.
 n_rounds_ : int
@@ -121,6 +123,8 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         "_node_beliefs",
         "_units",
         "_shown",
+        "_quantities",
+        "n_samples_",
         "history_",
         "node_history_",
         "lower_bound_",
@@ -164,6 +168,7 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
             raise ValueError(f"node must be below {len(self.node_posteriors_)}, received {node}")
         seen = copy.copy(self)
         seen._context = getattr(self, "_context", None)
+        seen._quantities = {}
         seen._show(node)
         return seen
 
@@ -175,8 +180,8 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
     def summary(self, level: float = 0.9) -> str:
         """The table of parameters, where it is known, and how the fit went; as text.
 
-        Deviations and central intervals of that level need the data: a model that was loaded, fitted in batches or fitted in
-        several processes has no table here, unless it is a regression.
+        Deviations and central intervals of that level need the data, unless it is a regression: a model that was fitted in batches or
+        in several processes has no table here, and one from a file has it if it was asked for before.
         """
         check_is_fitted(self)
         table = [self._parameter_table(level).text()] if self._has_table else []
@@ -204,9 +209,11 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
 
     @property
     def _has_table(self) -> bool:
-        """Whether the table of parameters can be made here without asking other processes."""
+        """Whether the table of parameters is kept, or can be made here without asking other processes."""
         context = getattr(self, "_context", None)
-        return bool(self._summarised) and context is not None and context.session.whole
+        if context is None:
+            return any(name in getattr(self, "_quantities", {}) for name in self._summarised)
+        return bool(self._summarised) and context.session.whole
 
     def _parameter_table(self, level: float) -> SummaryTable:
         return parameter_table(self, level)
@@ -336,6 +343,9 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
             warn_of_ids(shards, getattr(self, "feature_names_in_", None), stacklevel)
             if self._takes_missing:
                 warn_of_empty_samples(shards, stacklevel)
+        if session.whole:
+            before = 0 if reset else getattr(self, "n_samples_", 0)
+            self.n_samples_ = before + sum(len(shard) for shard in shards)
         if session.pooled:
             return [np.concatenate(shards)]
         if is_shard_list(X) or not session.whole:
@@ -440,12 +450,13 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         """Not fitted any more: what a fit that has failed leaves behind belongs to no posterior."""
         for name in [n for n in vars(self) if n.endswith("_") and not n.startswith("_")]:
             delattr(self, name)
-        for name in ("_node_beliefs", "_belief", "_model", "_context"):
+        for name in ("_node_beliefs", "_belief", "_model", "_context", "_quantities"):
             self.__dict__.pop(name, None)
 
     def _keep(self, inference: Inference, log_volume: float = 0.0) -> None:
         """Fitted attributes of one run."""
         self._keep_run(inference, log_volume)
+        self._quantities = {}
         self._node_beliefs = inference.beliefs
         self.node_posteriors_ = [self._in_data_units(q) for q in inference.posteriors]
         self._show(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +32,8 @@ def parameter_table(fitted: Any, level: float = 0.9) -> SummaryTable:
         if size > MOST_ENTRIES:
             notes[f"{name}: {size} numbers, see uncertainty({name!r})"] = None
             continue
+        if not fitted._can_tell(name):
+            continue
         with warnings.catch_warnings():  # they are notes of the table
             warnings.simplefilter("ignore", UserWarning)
             found = replace(fitted.uncertainty(name), level=level)
@@ -40,6 +43,13 @@ def parameter_table(fitted: Any, level: float = 0.9) -> SummaryTable:
     notes["deviations by linear response: those of the mean-field posterior are too small"] = None
     title = f"{type(fitted).__name__}: parameters"
     return SummaryTable(title, [], level, "", rows, tuple(notes))
+
+
+def keep_table(fitted: Any) -> None:
+    """Find what the table needs while the data are here, so that a file of the model has it; a fit is not lost for it."""
+    if getattr(fitted, "_summarised", ()) and fitted._has_table and fitted.converged_:
+        with suppress(ValueError, ArithmeticError, np.linalg.LinAlgError):
+            parameter_table(fitted)
 
 
 def _rows(fitted: Any, name: str, found: Uncertainty) -> list[Row]:

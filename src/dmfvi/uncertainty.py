@@ -19,6 +19,7 @@ from dmfvi.inference.model import Model
 from dmfvi.inference.response import MAX_SUMS, Quantities, Response, linear_response
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
+from dmfvi.tags import stored_as
 
 #: where the entries of a quantity lie
 Support = Literal["real", "positive", "probability", "covariance"]
@@ -33,6 +34,8 @@ SUPPORTS: Mapping[str, Support] = {
     "emissions": "probability",
     "topics": "probability",
 }
+#: numbers of a quantity that a file keeps with their covariance, at most
+MOST_KEPT = 100
 #: rows of a table in a notebook at most
 MOST_ROWS = 60
 
@@ -51,8 +54,8 @@ class Uncertainty:
         Of ``interval``.
     method : str
         "linear-response" or "mean-field".
-    response : Response
-        How it was found: number of sums, residual, and both covariances.
+    response : Response or None
+        How it was found: number of sums, residual, and both covariances. None of a model from a file.
     notes : tuple of str
         Why intervals are not to be trusted, where there is a reason.
     support : {"real", "positive", "probability", "covariance"}
@@ -63,7 +66,7 @@ class Uncertainty:
     covariance: FloatArray
     level: float
     method: str
-    response: Response
+    response: Response | None
     notes: tuple[str, ...] = ()
     support: Support = "real"
 
@@ -124,6 +127,30 @@ class Uncertainty:
         return f"<table>{head}{''.join(rows)}</table><p>{escape(self.method)}</p>{notes}"
 
 
+@stored_as("known-quantity")
+@dataclass(frozen=True)
+class KnownQuantity:
+    """What a file keeps of a quantity whose uncertainty was found by linear response."""
+
+    mean: FloatArray
+    covariance: FloatArray
+    notes: tuple[str, ...]
+    support: str
+
+    @classmethod
+    def of(cls, found: Uncertainty) -> KnownQuantity:
+        """Without how it was found."""
+        return cls(found.mean, found.covariance, found.notes, found.support)
+
+    def at(self, level: float) -> Uncertainty:
+        """With intervals of that level."""
+        support: Any = self.support
+        notes = tuple(self.notes)
+        return Uncertainty(
+            self.mean, self.covariance, level, "linear-response", None, notes, support
+        )
+
+
 def check_asked(estimator: Any, method: str, level: float) -> None:
     """Refuse what ``uncertainty`` cannot be asked for."""
     check_is_fitted(estimator)
@@ -163,6 +190,8 @@ class UncertaintyMixin:
     _node_beliefs: list[Any]
     node_posteriors_: list[Any]
     _shown: int
+    #: by name, those that were asked for; a file keeps them
+    _quantities: dict[str, KnownQuantity]
 
     def _in_data_units(self, posterior: Any) -> Any:
         """A node's posterior in the data's units."""
@@ -195,17 +224,34 @@ class UncertaintyMixin:
             Of the interval, between 0 and 1.
         """
         check_asked(self, method, level)
-        context = self._known_context()
-        key = (quantity, method, self._shown) if isinstance(quantity, str) else None
-        if key is not None and key in context.found:
-            made = replace(context.found[key], level=level)
-        else:
-            made = self._found(quantity, method, level, context)
-        if key is not None:
-            context.found[key] = made
+        made = self._kept_or_found(quantity, method, level)
         for note in made.notes:
             warnings.warn(note, UserWarning, stacklevel=2)
         return made
+
+    def _kept_or_found(
+        self, quantity: str | Callable[[Any], ArrayLike], method: str, level: float
+    ) -> Uncertainty:
+        """Once for each name and method; a file knows what was asked for before it was written."""
+        if not isinstance(quantity, str):
+            return self._found(quantity, method, level, self._known_context())
+        kept = getattr(self, "_quantities", {})
+        from_file = getattr(self, "_context", None) is None
+        if from_file and method == "linear-response" and quantity in kept:
+            return kept[quantity].at(level)
+        context = self._known_context()
+        key = (quantity, method, self._shown)
+        if key in context.found:
+            return replace(context.found[key], level=level)
+        made = context.found[key] = self._found(quantity, method, level, context)
+        if method == "linear-response" and made.mean.size <= MOST_KEPT:
+            self._quantities = {**kept, quantity: KnownQuantity.of(made)}
+        return made
+
+    def _can_tell(self, name: str) -> bool:
+        """Whether a quantity is kept or can be found; True also where nothing is known, so that asking says why."""
+        kept = getattr(self, "_quantities", {})
+        return getattr(self, "_context", None) is not None or name in kept or not kept
 
     def _found(
         self,

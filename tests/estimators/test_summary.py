@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import dmfvi
+from cli_run import dmfvi_command
 from dmfvi import BayesianGaussianMixture, BayesianPCA, CategoricalHMM, GaussianHMM, Network
 from dmfvi.parameters import MOST_ENTRIES
 
@@ -83,6 +84,27 @@ def test_components_that_overlap_are_named_below_the_table() -> None:
     close = np.concatenate([RNG.normal(size=(60, 1)), RNG.normal(size=(60, 1)) + 2.0])
     model = BayesianGaussianMixture(2, random_state=0).fit(close)
     assert "overlap" in model.summary()
+
+
+def test_a_file_keeps_the_table_that_was_asked_for(tmp_path: Path) -> None:
+    model = FITS["pca"]()
+    frame = model.summary_frame(level=0.8)
+    dmfvi.save(model, tmp_path / "model.npz")
+    assert (tmp_path / "model.npz").stat().st_size < 20_000
+    loaded = dmfvi.load(tmp_path / "model.npz")
+    pd.testing.assert_frame_equal(loaded.summary_frame(level=0.8), frame)
+    assert "location a" in loaded.summary()
+    with pytest.raises(ValueError, match="loaded from a file"):
+        loaded.uncertainty("covariance")
+    loaded.partial_fit(ROWS)  # what was kept belongs to another posterior
+    assert "location a" not in loaded.summary()
+
+
+def test_the_shell_keeps_it(tmp_path: Path) -> None:
+    np.savetxt(tmp_path / "rows.csv", ROWS, delimiter=",", header="a,b,c", comments="")
+    command = ("fit", tmp_path / "rows.csv", "--components", 1, "--out", tmp_path / "model")
+    assert dmfvi_command(*command).code == 0
+    assert "location a" in dmfvi_command("show", tmp_path / "model").out
 
 
 def test_a_model_from_a_file_says_how_the_fit_went(tmp_path: Path) -> None:

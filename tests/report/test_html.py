@@ -13,14 +13,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dmfvi import BayesianGaussianMixture, BayesianLogisticRegression, BayesianPCA, Network
+from dmfvi import (
+    BayesianGaussianMixture,
+    BayesianLogisticRegression,
+    BayesianPCA,
+    GaussianHMM,
+    Network,
+    RatingFactorization,
+    StructureFromMotion,
+)
 from dmfvi.cli import main
+from dmfvi.datasets import make_cube, make_ratings
 from dmfvi.models import ESTIMATORS
+from dmfvi.report.factor_pictures import components, items, structure
+from dmfvi.report.group_pictures import states_over_time
 from dmfvi.report.html import doubts, in_words, page, write_report
 from dmfvi.report.network_figure import network_picture
-from dmfvi.report.pictures import posterior_pictures
+from dmfvi.report.posterior_pictures import _density, posterior_pictures, table_of
 from dmfvi.report.run_pictures import run_pictures
-from dmfvi.storage import save
+from dmfvi.storage import load, save
 from estimator_cases import CASES
 
 RNG = np.random.default_rng(0)
@@ -43,7 +54,8 @@ def test_every_estimator_has_a_report(kind: str, tmp_path: Path) -> None:
 
 def test_it_says_what_was_run_and_the_answer() -> None:
     words = in_words(pca())
-    assert words.startswith("4 nodes (ring of 4) together fitted a BayesianPCA. It converged after")
+    begin = "4 nodes (ring of 4), 60 rows, together fitted a BayesianPCA. It converged after"
+    assert words.startswith(begin)
     assert "to the last bit" in words
     assert re.search(r"exchanged [\d.]+ kB of statistics in \d+ rounds, and no data", words)
 
@@ -66,16 +78,88 @@ def test_pictures_follow_what_was_learned() -> None:
         return [picture.title for picture in drawn]
 
     how = ["Convergence", "Evidence lower bound", "Bytes sent"]
-    assert titles(pca()) == ["Components", "Strength of the components", *how, "Network"]
+    learned = ["Components", "Strength of the components", "Posterior densities"]
+    assert titles(pca()) == [*learned, *how, "Network"]
     two = np.concatenate([RNG.normal(-3, 1, (30, 2)), RNG.normal(3, 1, (30, 2))])
     mixture = BayesianGaussianMixture(2, random_state=0).fit(two)
     assert titles(mixture)[0] == "Components"
     x = RNG.normal(size=(60, 3))
     logistic = BayesianLogisticRegression().fit(x, x[:, 0] > 0)
-    (forest,) = posterior_pictures(logistic)
+    forest, densities = posterior_pictures(logistic)
     widths = np.array(forest.figure.data[0].error_x.array)
     assert forest.title == "Coefficients"
     assert (widths > 0).all()
+    assert len(densities.figure.data) == 4
+    for curve in densities.figure.data:
+        assert np.trapezoid(curve.y, curve.x) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_densities_are_those_of_the_intervals() -> None:
+    """Of probabilities and positive numbers too: 90 % of the mass lies in the table's interval."""
+    chain = GaussianHMM(2, random_state=0).fit(np.concatenate([ROWS, ROWS + 9.0])[:, :2])
+    for model in (pca(), chain):
+        for row in table_of(model).rows:
+            x, y = _density(row)
+            fine = np.linspace(row.lower, row.upper, 4001)
+            mass = np.trapezoid(np.interp(fine, x, y), fine)
+            assert mass == pytest.approx(0.9, abs=0.01), row
+
+
+def test_loadings_have_intervals_and_many_are_a_map() -> None:
+    model = pca()
+    (bars, *_) = components(model)
+    spread = np.array([bar.error_y.array for bar in bars.figure.data])
+    assert spread.shape == (3, 5)
+    assert (spread > 0).all()
+    wide = BayesianPCA(2, random_state=0).fit(RNG.normal(size=(40, 30)))
+    assert next(components(wide)).figure.data[0].type == "heatmap"
+
+
+def test_chains_show_their_states_over_time_where_the_data_are(tmp_path: Path) -> None:
+    rows = np.concatenate([RNG.normal(size=(30, 2)), RNG.normal(size=(20, 2)) + 6.0])
+    model = GaussianHMM(2, random_state=0).fit(rows)
+    titles = [picture.title for picture in posterior_pictures(model)]
+    assert titles == ["States", "Transitions", "States over time", "Posterior densities"]
+    (drawn,) = states_over_time(model)
+    shares = np.array([curve.y for curve in drawn.figure.data])
+    np.testing.assert_allclose(shares.T, model.predict_proba(rows), atol=1e-4)
+    save(model, tmp_path / "model.npz")
+    assert not [*states_over_time(load(tmp_path))]
+
+
+def test_structures_have_ellipsoids_of_their_size() -> None:
+    model = StructureFromMotion(random_state=0).fit(make_cube().hidden)
+    (drawn,) = structure(model)
+    points, mesh = drawn.figure.data
+    assert len(points.x) == 8
+    assert max(mesh.i) < len(mesh.x) == 8 * 13 * 7
+    assert "90% ellipsoids, drawn" in drawn.caption
+
+
+def test_ratings_have_a_map_and_a_calibration_if_some_were_held_out(tmp_path: Path) -> None:
+    made = make_ratings(1500, n_users=100, n_items=40, rank=2, seed=0).ratings.tocoo()
+    train, test = (
+        (made.row[part], made.col[part], made.data[part])
+        for part in (slice(None, 1200), slice(1200, None))
+    )
+    model = RatingFactorization(3, max_iter=3, random_state=0).fit(train, held_out=test)
+    save(model, tmp_path / "model.npz")
+    for each in (model, load(tmp_path)):
+        assert [picture.title for picture in items(each)] == ["Map of the items", "Calibration"]
+        share = each.calibration_["share"]
+        assert share[-1] == pytest.approx(each.evaluate(*test, level=0.9).coverage)
+    assert not hasattr(model.fit(train), "calibration_")
+    assert doubts(model)[0].startswith("The fit made the sweeps that were asked for")
+
+
+def test_the_table_of_estimates_is_in_the_page_and_in_that_of_a_file(tmp_path: Path) -> None:
+    model = pca()
+    text = page(model, [], "fit")
+    assert "<h2>Estimates</h2>" in text
+    assert "<td>location x4</td>" in text
+    assert "deviations by linear response" in text
+    save(model, tmp_path / "model.npz")
+    assert "<td>location x4</td>" in page(load(tmp_path), [], "fit")
 
 
 def test_it_needs_nothing_else(tmp_path: Path) -> None:
@@ -115,14 +199,14 @@ def in_browser(file: Path, folder: Path) -> tuple[str, str]:
 def test_a_browser_draws_it(tmp_path: Path) -> None:
     """Without a network: every picture is there, and nothing is wrong."""
     drawn, logged = in_browser(pca().report(tmp_path / "out.html"), tmp_path)
-    assert drawn.count('class="picture js-plotly-plot"') == 6
+    assert drawn.count('class="picture js-plotly-plot"') == 7
     assert "CONSOLE" not in logged
 
 
 #: moves the slider of the last picture to its first round, and writes down colours and words before and after
 MOVE = """
 <script>
-const plot = document.getElementById("picture5");
+const plot = document.getElementById("picture6");
 const seen = () => ({colours: plot.data[1].marker.color, words: plot.data[1].hovertext[0]});
 const before = seen();
 Plotly.animate(plot, [plot._transitionData._frames[0].name], {mode: "immediate", frame: {duration: 0, redraw: false}})

@@ -269,6 +269,7 @@ def _fit_here(
     """All nodes in this process. Whether they have converged."""
     from dmfvi.deploy.data import in_one_order
     from dmfvi.deploy.kinds import NETWORK_KINDS
+    from dmfvi.parameters import keep_table
     from dmfvi.readers.tables import Table, check_cells
     from dmfvi.storage import FILE_NAME
     from dmfvi.storage.models import save_or_keep
@@ -287,6 +288,7 @@ def _fit_here(
     else:
         fitted = chosen.fit_parts(parts, network, verbose=shown)
     details = chosen.details(parts[0]) | {"files": [str(file) for file in files]}
+    keep_table(fitted)
     path = save_or_keep(fitted, out / FILE_NAME, details)
     tell(chosen.title, facts_of_fit(fitted, parts, path), as_json)
     return bool(fitted._ended_well)

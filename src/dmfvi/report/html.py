@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.report.network_figure import network_picture
 from dmfvi.report.picture import Picture
-from dmfvi.report.pictures import posterior_pictures
+from dmfvi.report.posterior_pictures import posterior_pictures, table_of
 from dmfvi.report.run_pictures import run_pictures
 from dmfvi.storage.files import write_text
 
@@ -80,6 +80,7 @@ def page(model: Any, pictures: list[Picture], title: str) -> str:
         f'<p class="lead">{escape(in_words(model))}</p>',
         *(f'<div class="warning">{escape(each)}</div>' for each in doubts(model)),
         _members(model),
+        _estimates(model),
     ]
     for at, each in enumerate(pictures):
         parts.append(f"<h2>{escape(each.title)}</h2>")
@@ -96,7 +97,7 @@ def page(model: Any, pictures: list[Picture], title: str) -> str:
             '<link rel="icon" href="data:,">',
             f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
             *parts,
-            "<footer>Made by dmfvi. The file contains no data, only what was learned from them.</footer>",
+            "<footer>Made by dmfvi. The file contains no rows of the data, only what was learned from them.</footer>",
             f"<script>{get_plotlyjs()}</script>",
             f"<script>const FIGURES = {content};{SCRIPT}</script></body></html>",
         ]
@@ -112,7 +113,8 @@ def in_words(model: Any) -> str:
     nodes = int(how.get("nodes", 1))
     where = "One machine" if nodes == 1 else f"{nodes} nodes ({_graph_name(model)})"
     members = getattr(model, "members_", None)
-    rows = f", {sum(each['rows'] for each in members):,} rows," if members else ""
+    count = sum(each["rows"] for each in members) if members else getattr(model, "n_samples_", 0)
+    rows = f", {count:,} rows," if count else ""
     verb = "fitted" if nodes == 1 else "together fitted"
     sentences = [f"{where}{rows} {verb} a {type(model).__name__}."]
     if hasattr(model, "n_iter_"):
@@ -138,7 +140,13 @@ def in_words(model: Any) -> str:
 def doubts(model: Any) -> list[str]:
     """What a reader must know before believing the numbers."""
     found = []
-    if not getattr(model, "converged_", True):
+    if not getattr(model, "converged_", True) and model._ended_well:
+        change = float(model.history_["change"][-1])
+        found.append(
+            f"The fit made the sweeps that were asked for; the last changed the posterior by {change:.1e}, relative. That is enough for "
+            "predictions; to compare bounds, raise max_iter and fit again."
+        )
+    elif not getattr(model, "converged_", True):
         found.append(f"{model._outcome()}. Raise max_iter and fit again.")
     for each in getattr(model, "missing_", ()):
         since = f" since {each['since']}" if each["since"] else ""
@@ -168,6 +176,18 @@ def _members(model: Any) -> str:
         return ""
     rows = [(str(each["node"]), f"{each['rows']:,}", each["data"][:16]) for each in members]
     return _table(("node", "rows", "SHA-256 of data and settings"), rows)
+
+
+def _estimates(model: Any) -> str:
+    """The table of coefficients or parameters."""
+    table = table_of(model)
+    if table is None or not table.rows:
+        return ""
+    head, *rows = table.cells()
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table.notes)
+    facts = ", ".join(f"{name} {value}" for name, value in table.facts)
+    words = f"{facts + '; ' if facts else ''}central {100 * table.level:g} % intervals"
+    return f'<h2>Estimates</h2><p class="note">{escape(words)}</p>{_table(head, rows)}{notes}'
 
 
 def _settings(model: Any) -> str:

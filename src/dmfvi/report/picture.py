@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 #: colours that people with any kind of colour vision can tell apart (Okabe & Ito 2008)
 BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW = (
     "#0072B2",
@@ -17,6 +19,10 @@ BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW = (
 GREY = "#8d99a6"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW)
 MARGINS = {"l": 60, "r": 20, "t": 20, "b": 50}
+#: of intervals, and the normal quantile of it
+LEVEL, Z = 0.9, 1.6449
+#: rows, columns and bars at most: more cannot be read
+MOST = 60
 
 
 class Picture(NamedTuple):
@@ -37,3 +43,18 @@ def plotly() -> Any:
             "a report needs plotly: pip install 'dmfvi[report]', or pip install -e '.[report]' in a clone"
         ) from error
     return go
+
+
+def feature_names(model: Any, count: int) -> list[str]:
+    """Names of the columns, or their numbers."""
+    known: Any = getattr(model, "term_names_", None)
+    known = getattr(model, "feature_names_in_", None) if known is None else known
+    if known is not None and len(known) == count:
+        return [str(name) for name in known]
+    return [f"feature {place}" for place in range(count)]
+
+
+def circle(radius: float, points: int = 80) -> Any:
+    """A circle (2, points) around the origin."""
+    angles = np.linspace(0.0, 2.0 * np.pi, points)
+    return radius * np.stack([np.cos(angles), np.sin(angles)])

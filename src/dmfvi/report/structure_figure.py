@@ -76,18 +76,32 @@ def _title(structure: FloatArray, level: float, kind: str, magnify: float) -> st
     return f"{len(structure)} points, {kind} structure, {level:.0%} ellipsoids{shown}"
 
 
-def _draw(ax: Any, structure: FloatArray, covariance: FloatArray, radius: float) -> None:
+def ellipsoids(
+    structure: FloatArray, covariance: FloatArray, level: float
+) -> tuple[FloatArray, float]:
+    """Surfaces (n, rows, columns, 3) of the most uncertain points, and by how much they are drawn larger."""
+    magnify, radius = _magnification(structure, covariance, level)
+    return _surfaces(structure, covariance, magnify * radius), magnify
+
+
+def _surfaces(structure: FloatArray, covariance: FloatArray, radius: float) -> FloatArray:
     u, v = np.meshgrid(np.linspace(0, 2 * np.pi, MERIDIANS), np.linspace(0, np.pi, PARALLELS))
     sphere = np.stack([np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v)], axis=-1)
     spread = np.trace(covariance, axis1=1, axis2=2)
-    drawn = np.argsort(-spread)[:MAX_ELLIPSOIDS]
-    alpha = max(PALEST, OPACITY * min(1.0, OPAQUE_BELOW / len(drawn)))
-    ax.computed_zorder = False  # points stay in front of ellipsoids
-    for point in drawn:
+    made = []
+    for point in np.argsort(-spread)[:MAX_ELLIPSOIDS]:
         values, axes = np.linalg.eigh(covariance[point])
-        shape = sphere @ (axes * np.sqrt(values.clip(0.0))).T * radius + structure[point]
+        made.append(sphere @ (axes * np.sqrt(values.clip(0.0))).T * radius + structure[point])
+    return np.array(made)
+
+
+def _draw(ax: Any, structure: FloatArray, covariance: FloatArray, radius: float) -> None:
+    surfaces = _surfaces(structure, covariance, radius)
+    alpha = max(PALEST, OPACITY * min(1.0, OPAQUE_BELOW / len(surfaces)))
+    ax.computed_zorder = False  # points stay in front of ellipsoids
+    for surface in surfaces:
         ax.plot_surface(
-            *np.moveaxis(shape, -1, 0), color=ORANGE, alpha=alpha, linewidth=0, zorder=1
+            *np.moveaxis(surface, -1, 0), color=ORANGE, alpha=alpha, linewidth=0, zorder=1
         )
     ax.scatter(*structure.T, color=BLUE, s=5, depthshade=False, zorder=2)
     ax.set_xlabel("x")

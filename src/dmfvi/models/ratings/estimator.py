@@ -111,6 +111,8 @@ class RatingFactorization(RatingPredictor):
         Number of message rounds in which the nodes agreed on the start.
     n_start_bytes_ : int
         Bytes sent in those.
+    calibration_ : dict
+        If ratings were held out: ``level`` of intervals, the ``share`` of those ratings that lie inside, and their number ``n_ratings``.
     converged_ : bool
         Whether ``tol`` was met; with ``tol=None`` whether the last sweep changed the items by less than 1e-3.
 
@@ -184,6 +186,9 @@ class RatingFactorization(RatingPredictor):
             self._shards = [make_rating_shard(pair, model.units, model.choice) for pair in pairs]
             self._sweep(session, model, belief, seed, watched, on_sweep)
         del self._shards  # the ratings by item are not needed any more
+        self.__dict__.pop("calibration_", None)
+        if held_out is not None:
+            self.calibration_ = self._calibration(*held_out)
         return self
 
     def _agreed_model(

@@ -46,6 +46,7 @@ class RatingPredictor(NetworkEstimator):
         "_folded",
         "_folded_items",
         "_all_sweeps",
+        "calibration_",
     )
 
     posterior_: RatingPosterior
@@ -95,6 +96,17 @@ class RatingPredictor(NetworkEstimator):
             return self.predict_interval(users, items, level, quiet=True)
 
         return plot_calibration(np.asarray(ratings, dtype=np.float64), interval, ax)
+
+    def _calibration(
+        self, users: ArrayLike, items: ArrayLike, ratings: ArrayLike
+    ) -> dict[str, Any]:
+        """Levels of intervals, and the share of held-out ratings that lie inside."""
+        values = np.asarray(ratings, dtype=np.float64)
+        mean, variance = self._predict(users, items, quiet=True)
+        levels = np.linspace(0.1, 0.9, 9)
+        scale = self.rating_scale_
+        held = [evaluate(mean, variance, values, scale, float(level))[1] for level in levels]
+        return {"level": levels, "share": np.array(held), "n_ratings": len(values)}
 
     def evaluate(
         self,

@@ -1,0 +1,126 @@
+"""Pictures of groups and courses: components of mixtures, states of chains, topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dmfvi.report.picture import COLOURS, LEVEL, MARGINS, Picture, circle, feature_names, plotly
+
+#: of the circle that holds 90 % of a normal distribution in the plane
+RADIUS = float(np.sqrt(4.605))
+#: steps of a sequence that are drawn
+MOST_STEPS = 500
+
+
+def clusters(model: Any) -> Iterator[Picture]:
+    """Ellipses of Gaussian components over the first two features."""
+    means, covariances = getattr(model, "means_", None), getattr(model, "covariances_", None)
+    if means is None or covariances is None or np.shape(means)[1] < 2:
+        return
+    go = plotly()
+    weights = getattr(model, "weights_", None)  # states of a chain have none
+    around = circle(RADIUS)
+    figure = go.Figure(layout={"margin": MARGINS})
+    for place, (mean, spread) in enumerate(zip(means, covariances, strict=True)):
+        both = spread[:2, :2] if np.ndim(spread) == 2 else np.diag(spread[:2])
+        x, y = np.linalg.cholesky(both) @ around + mean[:2, None]
+        words = f"state {place}" if weights is None else f"{place}: weight {weights[place]:.2f}"
+        colour = COLOURS[place % 7]
+        figure.add_scatter(
+            x=x.tolist(), y=y.tolist(), mode="lines", name=words, line={"color": colour}
+        )
+        figure.add_scatter(
+            x=[float(mean[0])],
+            y=[float(mean[1])],
+            mode="markers",
+            marker={"color": colour, "symbol": "cross"},
+            showlegend=False,
+        )
+    first, second, *_ = feature_names(model, np.shape(means)[1])
+    figure.update_xaxes(title=first)
+    figure.update_yaxes(title=second)
+    whose = "component" if weights is not None else "state"
+    yield Picture(
+        f"{whose.capitalize()}s",
+        f"Regions that hold {LEVEL:.0%} of a {whose}'s rows, first two features.",
+        figure,
+    )
+
+
+def transitions(model: Any) -> Iterator[Picture]:
+    """The transition matrix."""
+    matrix = getattr(model, "transmat_", None)
+    if matrix is None:
+        return
+    go = plotly()
+    states = [f"state {k}" for k in range(len(matrix))]
+    figure = go.Figure(layout={"margin": MARGINS})
+    figure.add_heatmap(
+        z=np.asarray(matrix).tolist(),
+        x=states,
+        y=states,
+        colorscale="Blues",
+        zmin=0,
+        zmax=1,
+        text=[[f"{v:.2f}" for v in row] for row in matrix],
+        texttemplate="%{text}",
+    )
+    figure.update_xaxes(title="to")
+    figure.update_yaxes(title="from", autorange="reversed")
+    yield Picture("Transitions", "Posterior means of the transition probabilities.", figure)
+
+
+def states_over_time(model: Any) -> Iterator[Picture]:
+    """Probabilities of the states along the first sequence of this process, which a file does not hold."""
+    context = getattr(model, "_context", None)
+    if getattr(model, "transmat_", None) is None or context is None:
+        return
+    go = plotly()
+    sequences = context.shards[0]
+    steps = min(int(sequences.starts[1]), MOST_STEPS)
+    shares = np.asarray(model._model.states(sequences, model._belief).states)[:steps]
+    figure = go.Figure(layout={"margin": MARGINS})
+    for state in range(shares.shape[1]):
+        figure.add_scatter(
+            x=list(range(len(shares))),
+            y=np.round(shares[:, state], 4).tolist(),
+            stackgroup="states",
+            mode="lines",
+            name=f"state {state}",
+            line={"color": COLOURS[state % 7], "width": 0.5},
+        )
+    figure.update_xaxes(title="step")
+    figure.update_yaxes(title="probability", range=[0, 1])
+    yield Picture(
+        "States over time",
+        f"Posterior probabilities of the states along the first sequence of node 0, at most {MOST_STEPS} steps. They follow from "
+        "data of that node.",
+        figure,
+    )
+
+
+def topics(model: Any) -> Iterator[Picture]:
+    """The most probable terms of each topic."""
+    shares = getattr(model, "topic_word_", None)
+    if shares is None:
+        return
+    go = plotly()
+    names = np.array(feature_names(model, shares.shape[1]))
+    figure = go.Figure(layout={"margin": {**MARGINS, "l": 140}})
+    for place, row in enumerate(shares[:7]):
+        best = np.argsort(-row)[:8]
+        figure.add_bar(
+            x=row[best].tolist(),
+            y=[f"{names[k]} ({place + 1})" for k in best],
+            orientation="h",
+            name=f"topic {place + 1}",
+            marker={"color": COLOURS[place % 7]},
+        )
+    figure.update_xaxes(title="probability", rangemode="tozero")
+    figure.update_yaxes(autorange="reversed")
+    yield Picture(
+        "Topics", "The eight most probable terms of each topic (the first seven topics).", figure
+    )

@@ -1,0 +1,158 @@
+"""Pictures of what was learned, by what the fitted estimator has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dmfvi.linalg import FloatArray
+from dmfvi.report.factor_pictures import components, items, structure
+from dmfvi.report.group_pictures import clusters, states_over_time, topics, transitions
+from dmfvi.report.picture import (
+    COLOURS,
+    LEVEL,
+    MARGINS,
+    MOST,
+    Picture,
+    Z,
+    feature_names,
+    plotly,
+)
+from dmfvi.summary_table import Row, SummaryTable
+
+#: points of a density, over this many deviations to each side
+POINTS, REACH = 81, 4.0
+
+
+def posterior_pictures(model: Any) -> Iterator[Picture]:
+    """Pictures of whatever the fitted estimator has."""
+    drawn = (
+        _coefficients,
+        components,
+        clusters,
+        transitions,
+        states_over_time,
+        topics,
+        structure,
+        items,
+    )
+    for draw in drawn:
+        yield from draw(model)
+    table = table_of(model)
+    if table is not None and table.rows:
+        yield _densities(table)
+
+
+def table_of(model: Any) -> SummaryTable | None:
+    """The table of parameters, where the model can tell it here."""
+    return model._parameter_table(LEVEL) if getattr(model, "_has_table", False) else None
+
+
+def _coefficients(model: Any) -> Iterator[Picture]:
+    """A forest plot."""
+    coefficients = getattr(model, "coef_", None)
+    if coefficients is None:
+        return
+    go = plotly()
+    rows = np.atleast_2d(coefficients)
+    deviations = np.atleast_2d(getattr(model, "coef_std_", np.full(rows.shape, np.nan)))
+    if not np.isfinite(deviations).all():
+        deviations = _coefficient_deviations(model, rows)
+    figure = go.Figure(layout={"margin": {**MARGINS, "l": 140}})
+    names = feature_names(model, rows.shape[1])[:MOST]
+    for place, (row, spread) in enumerate(zip(rows, deviations, strict=True)):
+        figure.add_scatter(
+            x=row[:MOST].tolist(),
+            y=names,
+            mode="markers",
+            name=f"class {place + 1}" if len(rows) > 1 else "",
+            showlegend=len(rows) > 1,
+            error_x={
+                "type": "data",
+                "array": (Z * spread[:MOST]).tolist(),
+                "color": COLOURS[place % 7],
+            },
+            marker={"color": COLOURS[place % 7], "size": 8},
+        )
+    figure.add_vline(x=0.0, line={"color": "#8d99a6", "dash": "dot"})
+    figure.update_xaxes(title="coefficient")
+    figure.update_yaxes(autorange="reversed")
+    yield Picture(
+        "Coefficients",
+        f"Posterior means and {LEVEL:.0%} intervals, per unit of each feature.",
+        figure,
+    )
+
+
+def _coefficient_deviations(model: Any, rows: FloatArray) -> FloatArray:
+    """Posterior standard deviations of the coefficients, zero where they are not known."""
+    covariance = getattr(model, "coef_covariance_", None)
+    if covariance is None:
+        p = model.posterior_.parameters() if hasattr(model.posterior_, "parameters") else {}
+        covariance = p.get("covariance")
+    if covariance is None:
+        return np.zeros_like(rows)
+    variances = np.diagonal(np.asarray(covariance), axis1=-2, axis2=-1)
+    variances = np.atleast_2d(variances)[:, : rows.shape[1]]
+    return np.sqrt(variances) if variances.shape == rows.shape else np.zeros_like(rows)
+
+
+def _densities(table: SummaryTable) -> Picture:
+    """One density at a time, chosen by its name: parameters have different units."""
+    figure = plotly().Figure(layout={"margin": {**MARGINS, "t": 60}})
+    rows = table.rows[:MOST]
+    for place, row in enumerate(rows):
+        x, y = _density(row)
+        figure.add_scatter(
+            x=x.tolist(),
+            y=y.tolist(),
+            fill="tozeroy",
+            mode="lines",
+            name=row.term,
+            visible=place == 0,
+            line={"color": COLOURS[0]},
+        )
+    buttons = [
+        {
+            "label": row.term,
+            "method": "update",
+            "args": [{"visible": [k == place for k in range(len(rows))]}],
+        }
+        for place, row in enumerate(rows)
+    ]
+    menu = {"buttons": buttons, "x": 0.0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
+    figure.update_layout(updatemenus=[menu], showlegend=False)
+    figure.update_xaxes(title="value")
+    figure.update_yaxes(title="density", rangemode="tozero")
+    return Picture(
+        "Posterior densities",
+        "Normal densities with the table's means and deviations; of what is positive or a probability, normal for its logarithm or logit.",
+        figure,
+    )
+
+
+def _density(row: Row) -> tuple[FloatArray, FloatArray]:
+    """Normal, or normal in the scale in which the row's interval is symmetric."""
+    if row.sd <= 0:
+        return np.array([row.estimate, row.estimate]), np.array([0.0, 1.0])
+    z = np.linspace(-REACH, REACH, POINTS)
+    normal = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+    inside = 0.0 < row.lower < row.estimate < row.upper
+    skewed = abs(row.upper + row.lower - 2.0 * row.estimate) > 1e-9 * (row.upper - row.lower)
+    if not (inside and skewed):
+        return row.estimate + row.sd * z, normal / row.sd
+    if row.upper < 1.0 and np.isclose(
+        _logit(row.upper) + _logit(row.lower), 2 * _logit(row.estimate)
+    ):
+        x = 1.0 / (
+            1.0 + np.exp(-(_logit(row.estimate) + row.sd / (row.estimate * (1 - row.estimate)) * z))
+        )
+        return x, normal * row.estimate * (1 - row.estimate) / row.sd / (x * (1.0 - x))
+    x = row.estimate * np.exp(row.sd / row.estimate * z)
+    return x, normal * row.estimate / row.sd / x
+
+
+def _logit(p: float) -> float:
+    return float(np.log(p / (1.0 - p)))
