@@ -284,7 +284,9 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         diagram = str(super()._html_repr())
         if not hasattr(self, "history_"):
             return diagram
-        return f"{diagram}\n<pre>{escape(self._run_words())}</pre>"
+        # showing a model must not start a computation
+        found = not self._summarised or getattr(self, "_context", None) is None
+        return f"{diagram}\n<pre>{escape(self.summary() if found else self._run_words())}</pre>"
 
     # -- for subclasses -----------------------------------------------------------------------
 

@@ -72,6 +72,14 @@ def test_a_quantity_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
         model.fit(ROWS).uncertainty("location")
 
 
+def test_a_notebook_shows_tables_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Showing a model does not start a computation."""
+    monkeypatch.setattr("dmfvi.uncertainty.linear_response", None)
+    assert "1 node," in FITS["pca"]()._repr_html_()
+    linear = dmfvi.BayesianLinearRegression().fit(ROWS[:, :2], ROWS[:, 2])
+    assert "estimate" in linear._repr_html_()
+
+
 def test_what_is_given_and_what_is_long_has_no_rows() -> None:
     fixed = BayesianPCA(1, fit_mean=False, random_state=0).fit(ROWS - ROWS.mean(0))
     assert list(fixed.summary_frame().index) == ["noise"]
