@@ -7,6 +7,7 @@ python engine_runs.py net FOLDER NODE PORT PORT PORT
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -47,8 +48,10 @@ class Fit(NamedTuple):
     resume: bool = False
 
 
+#: set for fits of every variant of a model; else one of each model
+EVERY_VARIANT = "DMFVI_TEST_EVERY_VARIANT"
 #: in this order: the last goes on from what the one before has left
-FITS = {
+PLAIN_FITS = {
     "PoissonGamma": Fit("PoissonGamma"),
     "LinearRegression": Fit("LinearRegression"),
     "LogisticRegression": Fit("LogisticRegression"),
@@ -57,8 +60,16 @@ FITS = {
     "resumed": Fit("LogisticRegression", journal=True, resume=True),
 }
 #: models whose answers are compared to the last bit, as a user would fit them
-ALL_BITS = [name for name, case in CASES.items() if case.consensus is None]
-FITS |= {f"bits of {name}": Fit(name, acceleration="auto") for name in ALL_BITS}
+VARIANTS = [name for name, case in CASES.items() if case.consensus is None]
+#: the first variant of each model
+ONE_OF_EACH = list({name.partition("/")[0]: name for name in reversed(VARIANTS)}.values())[::-1]
+
+
+def fits() -> dict[str, Fit]:
+    """What is run, here or in processes of one node."""
+    compared = VARIANTS if os.environ.get(EVERY_VARIANT) else ONE_OF_EACH
+    return PLAIN_FITS | {f"bits of {name}": Fit(name, acceleration="auto") for name in compared}
+
 
 #: opens an engine for a fit: its name, a folder for the journal or None, whether to resume
 Opener = Callable[[str, Path | None, bool], AbstractContextManager[Any]]
@@ -83,7 +94,7 @@ def model_and_shards(name: str) -> tuple[Any, list[Any]]:
 
 def fit_all(opened: Opener, nodes: Sequence[int], folder: Path) -> dict[str, list[Outcome]]:
     """All fits, by the nodes that run in this process."""
-    return {name: _fit(name, fit, opened, nodes, folder) for name, fit in FITS.items()}
+    return {name: _fit(name, fit, opened, nodes, folder) for name, fit in fits().items()}
 
 
 def _fit(name: str, fit: Fit, opened: Opener, nodes: Sequence[int], folder: Path) -> list[Outcome]:
@@ -150,7 +161,7 @@ def load(folder: Path) -> dict[str, list[Outcome]]:
             )
             for file in files
         ]
-        for name in FITS
+        for name in fits()
     }
 
 

@@ -20,7 +20,7 @@ import pytest
 import engine_runs
 import sessions
 from dmfvi.engines import ENGINES, make
-from engine_runs import ALL_BITS, EARLY, NETWORK, Outcome
+from engine_runs import EARLY, EVERY_VARIANT, NETWORK, ONE_OF_EACH, VARIANTS, Outcome
 from mpi_runs import run as run_ranks
 from processes import free_ports
 
@@ -116,14 +116,32 @@ def test_it_gives_the_local_engines_answer(outcomes: Outcomes, local: Outcomes) 
             )
 
 
-@pytest.mark.parametrize("name", ALL_BITS)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_it_gives_the_local_engines_bits(name: str, outcomes: Outcomes, local: Outcomes) -> None:
     """At every node: an exact sum does not depend on how it travels."""
+    check_bits(name, outcomes, local)
+
+
+def check_bits(name: str, outcomes: Outcomes, local: Outcomes) -> None:
     wanted = local[f"bits of {name}"][0]
     assert wanted.natural.size > 1
     for found in outcomes[f"bits of {name}"]:
         assert found.converged
-        assert found.natural.tobytes() == wanted.natural.tobytes()
+        assert found.natural.tobytes() == wanted.natural.tobytes(), name
+
+
+@pytest.mark.slow
+def test_every_variant_has_the_local_engines_bits(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(EVERY_VARIANT, "1")
+    folders = [tmp_path / "local", tmp_path / engine]
+    for folder in set(folders):
+        folder.mkdir()
+    local = in_this_process("local", folders[0])
+    outcomes = CASES[engine](engine, folders[1])
+    for name in VARIANTS:
+        check_bits(name, outcomes, local)
 
 
 def test_an_observer_ends_the_run(outcomes: Outcomes) -> None:
