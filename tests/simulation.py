@@ -38,6 +38,7 @@ import numpy as np
 from dmfvi.consensus import ExactSum
 from dmfvi.engines.base import Run, Task
 from dmfvi.engines.net import endpoint as endpoints
+from dmfvi.engines.net import membership as memberships
 from dmfvi.engines.net.clock import Clock
 from dmfvi.engines.net.endpoint import NetworkNode, Timing
 from dmfvi.engines.net.engine import NetworkEngine
@@ -74,6 +75,25 @@ FAULTS = (
 #: one frame goes to several neighbours, and a view is sent again and again: reading is a function of the bytes
 endpoints.unpack = lru_cache(maxsize=512)(endpoints.unpack)
 endpoints.read_entries = lru_cache(maxsize=512)(endpoints.read_entries)
+
+
+@lru_cache(maxsize=4096)
+def network_of(edges: tuple[tuple[int, int], ...]) -> Network:
+    """One object for each graph, which finds its distances and its tree once."""
+    return Network.from_edges(edges)
+
+
+class Networks:
+    """Stands for ``Network`` where a view makes one."""
+
+    complete = staticmethod(lru_cache(Network.complete))
+
+    @staticmethod
+    def from_edges(edges: list[tuple[int, int]]) -> Network:
+        return network_of(tuple(edges))
+
+
+memberships.Network = Networks  # type: ignore[assignment,misc]
 
 
 class Violation(AssertionError):
@@ -180,7 +200,9 @@ class Simulation:
 
     seed: int
     clock: SteppedClock = field(default_factory=SteppedClock)
-    queue: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+    queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = field(
+        default_factory=list
+    )
     order: Any = field(default_factory=itertools.count)
     processes: list[Process] = field(default_factory=list)
     values: dict[bytes, float] = field(default_factory=dict)  # digest -> data
@@ -213,11 +235,14 @@ class Simulation:
         self.wait_for = rng.choice((self.n_nodes, self.n_nodes, 2, 1))
         self.disks = [Disk() for _ in range(self.n_nodes)]
         self.recording = False
+        # nodes of one process that hold the same vectors add them once
+        rule = ExactSum("flood", resend=True)
+        self.job = Job(MODEL, rule, fixed_sweeps=SWEEPS)  # type: ignore[arg-type]
 
     # -- events -------------------------------------------------------------------------
 
-    def at(self, moment: float, event: Callable[[], None]) -> None:
-        heapq.heappush(self.queue, (moment, next(self.order), event))
+    def at(self, moment: float, event: Callable[..., None], *given: Any) -> None:
+        heapq.heappush(self.queue, (moment, next(self.order), event, given))
 
     def say(self, text: str) -> None:
         self.log.append(f"{self.clock.now:9.3f}  {text}")
@@ -227,42 +252,43 @@ class Simulation:
 
     def send(self, sender: Process, data: bytes) -> None:
         """Frames go to whatever runs as a neighbour's id when they arrive."""
-        rng, now = self.rng, self.clock.now
+        chance, now, node = self.rng.random, self.clock.now, sender.node
         if self.recording and data[KIND] == VIEW:
-            self.said.append((sender.node, data))
-        for peer in self.neighbours(sender.node):
-            if frozenset((sender.node, peer)) in self.cut or rng.random() < self.loss:
+            self.said.append((node, data))
+        for peer in self.neighbours_of[node]:
+            if (self.cut and frozenset((node, peer)) in self.cut) or chance() < self.loss:
                 continue
-            for _ in range(2 if rng.random() < self.doubled else 1):
-                moment = now + 0.001 + rng.random() * self.late
-                self.at(moment, lambda peer=peer: self.arrive(peer, sender.node, data))
+            for _ in range(2 if chance() < self.doubled else 1):
+                self.at(now + 0.001 + chance() * self.late, self.arrive, peer, node, data)
 
     def arrive(self, node: int, peer: int, data: bytes) -> None:
         for process in self.processes:
             if process.node == node and process.alive:
                 if process.frozen_until > self.clock.now:
                     again = process.frozen_until + 1e-6
-                    self.at(again, lambda p=process: self.hand_over(p, peer, data))
+                    self.at(again, self.hand_over, process, peer, data)
                 else:
-                    self.hand_over(process, peer, data)
+                    self.step(process, peer, data)
 
     def hand_over(self, process: Process, peer: int, data: bytes) -> None:
         if process.alive:
-            self.step(process, lambda: process.endpoint.handle(peer, data))
+            self.step(process, peer, data)
 
     def wake(self, process: Process) -> None:
         if not process.alive:
             return
         if process.frozen_until > self.clock.now:
-            self.at(process.frozen_until, lambda: self.wake(process))
+            self.at(process.frozen_until, self.wake, process)
         elif process.wake_at <= self.clock.now + 1e-9:
-            self.step(process, lambda: None)
+            self.step(process)
 
-    def step(self, process: Process, first: Callable[[], None]) -> None:
+    def step(self, process: Process, peer: int = -1, data: bytes | None = None) -> None:
         """What the driver of a real node does: read a frame, look at the clock, go on."""
+        endpoint = process.endpoint
         try:
-            first()
-            process.endpoint.tick()
+            if data is not None:
+                endpoint.handle(peer, data)
+            endpoint.tick()
             seconds = next(process.steps)
         except StopIteration as end:
             process.alive, process.outcome = False, end.value
@@ -271,12 +297,12 @@ class Simulation:
             process.alive, process.error = False, str(error)
             self.say(f"{name(process)} fails: {error}")
         else:
-            endpoint = process.endpoint
-            beat = endpoint.said_at + endpoint.timing.heartbeat - self.clock.now
-            due = self.clock.now + max(1e-6, min(seconds, beat))
-            if due < process.wake_at or process.wake_at <= self.clock.now + 1e-9:
+            now = self.clock.now
+            beat = endpoint.said_at + endpoint.timing.heartbeat - now
+            due = now + max(1e-6, min(seconds, beat))
+            if due < process.wake_at or process.wake_at <= now + 1e-9:
                 process.wake_at = due
-                self.at(due, lambda: self.wake(process))
+                self.at(due, self.wake, process)
 
     # -- processes ----------------------------------------------------------------------
 
@@ -316,14 +342,12 @@ class Simulation:
             journal = MemoryJournal(disk, node, f"{digest.hex()} {endpoint.epoch}")
             journal.resume()
             engine = NetworkEngine(endpoint, journal)
-            rule = ExactSum("flood", resend=True)
-            job = Job(MODEL, rule, fixed_sweeps=SWEEPS)  # type: ignore[arg-type]
             if network.n_nodes == 1:
                 others = [e for n, e in endpoint.view.entries.items() if n != node]
                 if self.wait_for > 1 and not all(entry.left for entry in others):
                     raise Violation(f"node {node} goes on alone")
                 return pooled((value,))
-            task = Task(job, network, [value], [0.0], 100_000)
+            task = Task(self.job, network, [value], [0.0], 100_000)
             run: Run = yield from engine.rounds(task)
             return float(run.beliefs[0])
 
@@ -332,7 +356,7 @@ class Simulation:
         holder.append(process)
         self.processes.append(process)
         self.say(f"{name(process)} starts with {value:.4f}")
-        self.at(self.clock.now, lambda: self.wake(process))
+        self.at(self.clock.now, self.wake, process)
         return process
 
     def running(self) -> list[Process]:
@@ -356,16 +380,16 @@ class Simulation:
         for node in range(self.n_nodes):
             begins = rng.choice((0.0, 0.0, rng.random() * 2.0, rng.random() * 8.0))
             value = rng.uniform(-1.0, 1.0)
-            self.at(begins, lambda node=node, value=value: self.start(node, value))  # type: ignore[misc]
+            self.at(begins, self.start, node, value)  # type: ignore[arg-type]
         for _ in range(rng.choice((0, 1, 1, 2, 3))):
             moment = rng.choice((rng.random() * 1.5, rng.random() * 12.0))
             self.at(moment, self.fault())
         while self.queue:
-            moment, _, event = heapq.heappop(self.queue)
+            moment, _, event, given = heapq.heappop(self.queue)
             self.clock.now = max(self.clock.now, moment)
             if self.clock.now > TOO_LONG:
                 raise Violation(f"{[name(p) for p in self.running()]} have not ended")
-            event()
+            event(*given)
         if self.running():
             raise Violation(f"{[name(p) for p in self.running()]} wait for nothing")
         self.check()
@@ -387,7 +411,7 @@ class Simulation:
             if kind == "cut":
                 edge = frozenset(rng.choice(self.edges))
                 self.cut.add(edge)
-                self.at(now + seconds, lambda: self.cut.discard(edge))
+                self.at(now + seconds, self.cut.discard, edge)
                 self.say(f"link {sorted(edge)} is cut for {seconds:.2f}")
             elif kind == "twin":
                 self.start(node, value, Disk())
@@ -414,7 +438,7 @@ class Simulation:
                     self.disks[node] = Disk()
                 again = value if kind == "other data" else running[0].value
                 if kind != "crash":
-                    self.at(now + seconds, lambda: self.start(node, again))
+                    self.at(now + seconds, self.start, node, again)  # type: ignore[arg-type]
 
         return happen
 
@@ -426,17 +450,13 @@ class Simulation:
         other = self.rng.choice(others)
         for process, value in ((one, other.value), (other, one.value)):
             self.crash(process)
-            again = lambda node=process.node, value=value: self.start(node, value)  # noqa: E731
-            self.at(self.clock.now + seconds, again)
+            self.at(self.clock.now + seconds, self.start, process.node, value)  # type: ignore[arg-type]
 
     def replay(self) -> None:
         """Views that were sent before are sent again: some of nodes that have gone or have changed since."""
         for sender, data in self.rng.choices(self.said, k=min(5, len(self.said))):
             for peer in self.neighbours(sender):
-                self.at(
-                    self.clock.now,
-                    lambda peer=peer, sender=sender, data=data: self.arrive(peer, sender, data),
-                )  # type: ignore[misc]
+                self.at(self.clock.now, self.arrive, peer, sender, data)
         self.say("old views are sent again")
 
     # -- invariants ---------------------------------------------------------------------
