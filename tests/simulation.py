@@ -16,6 +16,7 @@ members than were waited for; no node ends alone while others are there; every r
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import heapq
 import itertools
@@ -194,6 +195,16 @@ class Process:
     error: str | None = None
 
 
+class Wire:
+    """What a node sends by."""
+
+    def __init__(self, simulation: Simulation, node: int) -> None:
+        self.simulation, self.node = simulation, node
+
+    def send(self, data: bytes) -> None:
+        self.simulation.send(self.node, data)
+
+
 @dataclass
 class Simulation:
     """All machines, the messages between them, and what is going to happen."""
@@ -250,9 +261,9 @@ class Simulation:
     def neighbours(self, node: int) -> tuple[int, ...]:
         return self.neighbours_of[node]
 
-    def send(self, sender: Process, data: bytes) -> None:
+    def send(self, node: int, data: bytes) -> None:
         """Frames go to whatever runs as a neighbour's id when they arrive."""
-        chance, now, node = self.rng.random, self.clock.now, sender.node
+        chance, now = self.rng.random, self.clock.now
         if self.recording and data[KIND] == VIEW:
             self.said.append((node, data))
         for peer in self.neighbours_of[node]:
@@ -290,6 +301,8 @@ class Simulation:
                 endpoint.handle(peer, data)
             endpoint.tick()
             seconds = next(process.steps)
+            if endpoint.unsaid:
+                endpoint.tick()
         except StopIteration as end:
             process.alive, process.outcome = False, end.value
             self.say(f"{name(process)} ends with {sorted(end.value.members)}")
@@ -313,16 +326,10 @@ class Simulation:
         share = Share(self.rng.getrandbits(60), 0, digest, 1)
         jump = self.rng.choice((0, 0, 0, -500, 500))  # of the machine's clock since the last start
         version = 1000 + int(self.clock.now) + jump
-        holder: list[Process] = []
-
-        class Wire:
-            def send(_, data: bytes) -> None:
-                self.send(holder[0], data)
-
         endpoint = NetworkNode(
             node,
             self.neighbours(node),
-            Wire(),  # type: ignore[arg-type]
+            Wire(self, node),  # type: ignore[arg-type]
             b"m" * 16,
             version,
             self.timings[node],
@@ -353,7 +360,6 @@ class Simulation:
 
         lifecycle = Lifecycle(endpoint, fit, lambda outcome: None, self.wait_for, 15.0)
         process = Process(number, node, value, endpoint, lifecycle.steps())
-        holder.append(process)
         self.processes.append(process)
         self.say(f"{name(process)} starts with {value:.4f}")
         self.at(self.clock.now, self.wake, process)
@@ -384,15 +390,19 @@ class Simulation:
         for _ in range(rng.choice((0, 1, 1, 2, 3))):
             moment = rng.choice((rng.random() * 1.5, rng.random() * 12.0))
             self.at(moment, self.fault())
+        self.play()
+        if self.running():
+            raise Violation(f"{[name(p) for p in self.running()]} wait for nothing")
+        self.check()
+
+    def play(self) -> None:
+        """All that is going to happen, in its order."""
         while self.queue:
             moment, _, event, given = heapq.heappop(self.queue)
             self.clock.now = max(self.clock.now, moment)
             if self.clock.now > TOO_LONG:
                 raise Violation(f"{[name(p) for p in self.running()]} have not ended")
             event(*given)
-        if self.running():
-            raise Violation(f"{[name(p) for p in self.running()]} wait for nothing")
-        self.check()
 
     def fault(self) -> Callable[[], None]:
         """Something that goes wrong."""
@@ -517,6 +527,8 @@ def simulate(seed: int) -> Simulation:
 
 def explore(first: int, count: int) -> Mapping[str, int]:
     """So many schedules one after the other; how many faults there were, and how the nodes ended."""
+    gc.freeze()  # what has been imported is no garbage
+    gc.set_threshold(20_000, 20, 20)
     found: Counter[str] = Counter()
     for seed in range(first, first + count):
         simulation = simulate(seed)

@@ -235,11 +235,7 @@ class Scripted(simulation.Simulation):
         for node in range(3):
             self.start(node, float(node + 1))
         self.script(self)
-        while self.queue:
-            moment, _, event = simulation.heapq.heappop(self.queue)
-            self.clock.now = max(self.clock.now, moment)
-            assert self.clock.now < simulation.TOO_LONG
-            event()
+        self.play()
         self.check()
 
     def members(self) -> list[list[int] | None]:

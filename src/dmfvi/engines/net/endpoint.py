@@ -131,6 +131,7 @@ class NetworkNode:
         self.changed_at = clock()
         self.said_at = -np.inf
         self.said: tuple[View, bytes] | None = None  # the view that was said last, as a frame
+        self.unsaid: set[int] = set()  # nodes whose entries have changed since
         self.merged: dict[int, bytes] = {}  # neighbour -> its last view that held no mistake
         self.epoch = -1
         self.members: dict[int, Share] = {node: share}  # of the epoch
@@ -145,15 +146,20 @@ class NetworkNode:
     # -- out ----------------------------------------------------------------------------
 
     def say(self, data: bytes) -> None:
-        """To all neighbours."""
+        """To all neighbours, after what they should know before it."""
+        if self.unsaid:
+            self.say_changes()
         self.counts.sent_bytes += len(data)
         self.transport.send(data)
 
-    def say_view(self, nodes: Sequence[int] | None = None) -> None:
-        """Send this node's view of the membership, or those entries of it that are new."""
-        if nodes is not None:
-            self.say(pack_bytes(VIEW, self.fingerprint, self.node, self.view.pack(nodes)))
-            return
+    def say_changes(self) -> None:
+        """Send those entries of the view that are new."""
+        nodes, self.unsaid = self.unsaid, set()
+        self.say(pack_bytes(VIEW, self.fingerprint, self.node, self.view.pack(nodes)))
+
+    def say_view(self) -> None:
+        """Send this node's view of the membership."""
+        self.unsaid.clear()
         self.said_at = self.clock()
         if self.said is None or self.said[0] is not self.view:  # a heartbeat repeats what it said
             said = pack_bytes(VIEW, self.fingerprint, self.node, self.view.pack())
@@ -205,6 +211,8 @@ class NetworkNode:
         now = self.clock()
         if now - self.said_at >= self.timing.heartbeat:
             self.say_view()
+        elif self.unsaid:
+            self.say_changes()
         gone = {j for j in self.view.own.hears if now - self.heard_at[j] > self.timing.silence}
         if gone:
             logger.warning(
@@ -214,6 +222,7 @@ class NetworkNode:
                 self.timing.silence,
             )
             self._see(self.view.hearing(set(self.view.own.hears) - gone))
+            self.say_changes()
 
     def handle(self, peer: int, data: bytes) -> None:
         """A frame of a neighbour; one that is not to be used is refused."""
@@ -246,7 +255,7 @@ class NetworkNode:
             self._alive(peer)
             self._check_twin(entries.get(self.node))
             view, forged = self.view.merged(entries)
-            self._see(view)
+            self._see(view, peer)
             self.differences.pop(peer, None)
             if forged:
                 raise Malformed(f"entry of node {forged[0]} without its signature")
@@ -334,7 +343,8 @@ class NetworkNode:
         if peer not in self.view.own.hears:
             self._see(self.view.hearing(set(self.view.own.hears) | {peer}))
 
-    def _see(self, view: View) -> None:
+    def _see(self, view: View, peer: int | None = None) -> None:
+        """Go on with that view, which may be new by a neighbour's words; what has changed is said by ``tick``."""
         if view is self.view:
             return
         changed = view.epoch != self.view.epoch
@@ -347,7 +357,9 @@ class NetworkNode:
                 self.gone_since.pop(node, None)
             for node in set(old.component) - set(view.component):
                 self.gone_since[node] = self.clock()
-        self.say_view([n for n, entry in view.entries.items() if old.entries.get(n) is not entry])
+        if self.neighbours != (peer,):  # it need not be told what it has said
+            known = old.entries
+            self.unsaid.update(n for n, entry in view.entries.items() if known.get(n) is not entry)
 
     def come_back(self, known: Mapping[str, Any]) -> bool:
         """Take up the entry that the others still hold (``View.remembered``); False where data or settings have changed."""

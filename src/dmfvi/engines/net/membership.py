@@ -129,6 +129,8 @@ class Entry:
     def signed(self, node: int, signer: Signer) -> Entry:
         """With the signature of its owner."""
         signature = signer.sign(self.content(node))
+        if signature == self.signature and signer.certificate == self.certificate:
+            return self
         return replace(self, signature=signature, certificate=signer.certificate)
 
     def believed(self, node: int, signer: Signer) -> bool:
@@ -335,6 +337,7 @@ def _read(payload: bytes, at: int) -> tuple[int, Entry, int]:
     """One entry from a place in a view, and where the next one begins."""
     (node,) = NODE.unpack_from(payload, at)
     at += NODE.size
+    begins = at
     fields = FIELDS.unpack_from(payload, at)
     version, news, done_in, begun_in, start, attempt, rows, digest, flags, n_hears, n_peers = fields
     at += FIELDS.size
@@ -343,6 +346,7 @@ def _read(payload: bytes, at: int) -> tuple[int, Entry, int]:
     ids = struct.unpack_from(f"<{n_hears + n_peers}I", payload, at)
     hears, peers = ids[:n_hears], ids[n_hears:]
     at += 4 * len(ids)
+    ends = at
     n_signature, n_certificate = LENGTHS.unpack_from(payload, at)
     at += LENGTHS.size
     after = at + n_signature + n_certificate
@@ -359,4 +363,7 @@ def _read(payload: bytes, at: int) -> tuple[int, Entry, int]:
     entry = Entry(
         version, hears, news, done_in, share, left, peers, begun_in, signature, certificate
     )
+    # they are sent on as they came
+    entry.__dict__["_fields"] = payload[begins:ends]
+    entry.__dict__["_sent"] = payload[begins:after]
     return node, entry, after
