@@ -241,8 +241,8 @@ class NetworkNode:
         self.counts.refused[reason] += 1
 
     def _take(self, peer: int, data: bytes) -> None:
-        if data == self.merged.get(peer):  # entries only grow newer: there is nothing to learn
-            self._alive(peer)
+        if data == self.merged.get(peer):
+            self._alive(peer)  # entries only grow newer: there is nothing to learn
             return
         frame = unpack(data)
         if frame.sender != peer or peer not in self.neighbours:
@@ -251,14 +251,7 @@ class NetworkNode:
             self._compare(peer, frame)
             raise Malformed("another model")
         if frame.kind == VIEW:
-            entries = read_entries(frame.payload.tobytes())
-            self._alive(peer)
-            self._check_twin(entries.get(self.node))
-            view, forged = self.view.merged(entries)
-            self._see(view, peer)
-            self.differences.pop(peer, None)
-            if forged:
-                raise Malformed(f"entry of node {forged[0]} without its signature")
+            self._merge(peer, frame)
             self.merged[peer] = data
             return
         self._alive(peer)
@@ -280,12 +273,27 @@ class NetworkNode:
             _check_payload(frame)
         if known is not None and frame.payload.size not in known:
             raise Malformed("size")
+        self._put(peer, frame)
+
+    def _put(self, peer: int, frame: Frame) -> None:
+        """Keep a round's message until it is needed."""
         self.counts.received += 1
         box = self.mail.setdefault((peer, frame.phase), {})
         box[frame.round] = frame
         if len(box) > AHEAD:
             for number in sorted(box)[:-AHEAD]:
                 del box[number]
+
+    def _merge(self, peer: int, frame: Frame) -> None:
+        """What a neighbour knows of the members."""
+        entries = read_entries(frame.payload.tobytes())
+        self._alive(peer)
+        self._check_twin(entries.get(self.node))
+        view, forged = self.view.merged(entries)
+        self._see(view, peer)
+        self.differences.pop(peer, None)
+        if forged:
+            raise Malformed(f"entry of node {forged[0]} without its signature")
 
     def _compare(self, peer: int, frame: Frame) -> None:
         """Find out, and say, in which settings a neighbour's model differs from this one's."""

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from dmfvi.engines.net.frames import Malformed
 from dmfvi.engines.net.signatures import UNSIGNED, Signer
@@ -42,6 +41,28 @@ DIGEST_SIZE = 32
 NODE, FIELDS = struct.Struct("<I"), struct.Struct(f"<QQQQQQQ{DIGEST_SIZE}sBHH")
 LENGTHS = struct.Struct("<HH")
 LEFT = 1
+
+
+Value = TypeVar("Value")
+
+
+class Once(Generic[Value]):
+    """A property that is computed once; without the lock of ``functools.cached_property`` before Python 3.12."""
+
+    def __init__(self, compute: Callable[[Any], Value]) -> None:
+        self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> Once[Value]: ...
+
+    @overload
+    def __get__(self, owner: object, kind: type) -> Value: ...
+
+    def __get__(self, owner: object | None, kind: type) -> Once[Value] | Value:
+        if owner is None:
+            return self
+        value = owner.__dict__[self.name] = self.compute(owner)
+        return value
 
 
 class Share(NamedTuple):
@@ -80,7 +101,7 @@ class Entry:
         """
         return other is None or self._rank > other._rank
 
-    @cached_property
+    @Once
     def _rank(self) -> tuple[int, int, int]:
         return self.version, self.share.start, self.news
 
@@ -94,7 +115,7 @@ class Entry:
 
     # an entry is sent, compared and hashed far more often than it changes
 
-    @cached_property
+    @Once
     def _fields(self) -> bytes:
         head = FIELDS.pack(
             self.version,
@@ -112,7 +133,7 @@ class Entry:
         ids = (*self.hears, *self.peers)
         return head + struct.pack(f"<{len(ids)}I", *ids)
 
-    @cached_property
+    @Once
     def _sent(self) -> bytes:
         lengths = LENGTHS.pack(len(self.signature), len(self.certificate))
         return self._fields + lengths + self.signature + self.certificate
@@ -121,7 +142,7 @@ class Entry:
         """Whether all but the signatures is the same."""
         return self is other or self._fields == other._fields
 
-    @cached_property
+    @Once
     def mark(self) -> str:
         """What an epoch depends on."""
         return f"{self.version} {self.hears} {tuple(self.share)}"
@@ -250,7 +271,7 @@ class View:
 
     # -- what it implies ----------------------------------------------------------------
 
-    @cached_property
+    @Once
     def component(self) -> tuple[int, ...]:
         """Nodes that can be reached over links that work both ways, ascending."""
         reached, todo = {self.node}, [self.node]
@@ -280,7 +301,7 @@ class View:
         ]
         return Network.from_edges(edges) if edges else Network.complete(1)
 
-    @cached_property
+    @Once
     def epoch(self) -> int:
         """The same number at all nodes of a component, another one after any change of links, members or data."""
         marks = "".join(f"{node} {self.entries[node].mark};" for node in self.component)
