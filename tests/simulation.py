@@ -80,20 +80,14 @@ endpoints.unpack = lru_cache(maxsize=512)(endpoints.unpack)
 endpoints.read_entries = lru_cache(maxsize=512)(endpoints.read_entries)
 
 
-@lru_cache(maxsize=4096)
-def network_of(edges: tuple[tuple[int, int], ...]) -> Network:
-    """One object for each graph, which finds its distances and its tree once."""
-    return Network.from_edges(edges)
-
-
 class Networks:
-    """Stands for ``Network`` where a view makes one."""
+    """Stands for ``Network`` where a view makes one: one object for each graph, which finds its tree once."""
 
-    complete = staticmethod(lru_cache(Network.complete))
+    known = staticmethod(lru_cache(maxsize=4096)(Network.of_component))
 
-    @staticmethod
-    def from_edges(edges: list[tuple[int, int]]) -> Network:
-        return network_of(tuple(edges))
+    @classmethod
+    def of_component(cls, n_nodes: int, edges: list[tuple[int, int]]) -> Network:
+        return cls.known(n_nodes, tuple(edges))
 
 
 memberships.Network = Networks  # type: ignore[assignment,misc]

@@ -299,7 +299,7 @@ class View:
             for b in self.entries[a].hears
             if a < b and b in index and a in self.entries[b].hears
         ]
-        return Network.from_edges(edges) if edges else Network.complete(1)
+        return Network.of_component(len(ids), edges)
 
     @Once
     def epoch(self) -> int:
