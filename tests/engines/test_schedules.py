@@ -102,6 +102,22 @@ def test_two_machines_with_one_id(moment: float, wait_for: int) -> None:
         assert len(outcome.members) == 3 or outcome.missing
 
 
+def test_who_comes_late_does_not_wait_for_those_who_have_left() -> None:
+    """Node 2 leaves, and node 0 comes back with other data: three can never be there again, and none is lost."""
+
+    def script(run: Scripted) -> None:
+        run.at(0.505, lambda: run.leave(run.processes[2]))
+        run.at(0.506, lambda: run.crash(run.processes[0]))
+        run.at(0.7, lambda: run.start(0, 9.0))
+
+    run = Scripted(script)
+    run.run()
+    assert run.members() == [None, [0, 1], None, [0, 1]]
+    for process in (run.processes[1], run.processes[3]):
+        assert process.outcome is not None
+        assert [(each.node, each.why) for each in process.outcome.missing] == [(2, "left")]
+
+
 # -- who decides that a node is out ---------------------------------------------------------------
 
 #: node 0 has five neighbours, of which 1, 2, 3 and 5 are linked among themselves; node 4 has no other link

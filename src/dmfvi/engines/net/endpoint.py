@@ -416,7 +416,7 @@ class NetworkNode:
                 unheard = any(j in here and j not in heard for j in self.neighbours)
                 # a member that is a neighbour will connect any moment, and its link would restart the fit
                 settle = (LINKS_COMING if unheard else 1.0) * self.timing.settle
-                enough = len(here) >= wait_for or (again and self._all_others_left)
+                enough = self._enough(wait_for) or (again and self._all_others_left)
             now = self.clock()
             settled = now >= self.changed_at + settle
             if settled and enough:
@@ -452,6 +452,12 @@ class NetworkNode:
             f"node {self.node} waited {timeout:g} seconds for members to begin the fit, and has no sign of {named}. "
             "Stop those neighbours or restart the nodes that are named, and run again"
         )
+
+    def _enough(self, wait_for: int) -> bool:
+        """Whether so many are here, or were and have said that they leave: they are not coming, and the result names them."""
+        here = len(self.view.component)
+        left = sum(entry.left for entry in self.view.entries.values())
+        return here >= wait_for or (here > 1 and here + left >= wait_for)
 
     @property
     def _all_others_left(self) -> bool:
