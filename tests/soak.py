@@ -211,9 +211,9 @@ class Episode:
         for node, process in self.cluster.running.items():
             if process.returncode == 1:
                 said = self.cluster.said(node)
-                words = said.strip().rpartition("Error")[2] or said
-                assert any(each in " ".join(words.split()) for each in REFUSALS), (node, said)
-                self.refusals.append(" ".join(words.split()))
+                words = " ".join(said.rpartition("error: ")[2].split())
+                assert any(each in words for each in REFUSALS), (node, said)
+                self.refusals.append(words)
             if process.returncode not in (0, 3, 4):
                 continue
             model = load(self.folder / f"node-{node}")
