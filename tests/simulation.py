@@ -16,6 +16,7 @@ members than were waited for; no node ends alone while others are there; every r
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import heapq
 import itertools
@@ -38,6 +39,7 @@ import numpy as np
 from dmfvi.consensus import ExactSum
 from dmfvi.engines.base import Run, Task
 from dmfvi.engines.net import endpoint as endpoints
+from dmfvi.engines.net import membership as memberships
 from dmfvi.engines.net.clock import Clock
 from dmfvi.engines.net.endpoint import NetworkNode, Timing
 from dmfvi.engines.net.engine import NetworkEngine
@@ -71,9 +73,24 @@ FAULTS = (
 )
 
 
+#: shorter, as all times of the simulation are: two nodes with one id outbid each other until one has had enough
+endpoints.MOST_LIVES = 6
 #: one frame goes to several neighbours, and a view is sent again and again: reading is a function of the bytes
 endpoints.unpack = lru_cache(maxsize=512)(endpoints.unpack)
 endpoints.read_entries = lru_cache(maxsize=512)(endpoints.read_entries)
+
+
+class Networks:
+    """Stands for ``Network`` where a view makes one: one object for each graph, which finds its tree once."""
+
+    known = staticmethod(lru_cache(maxsize=4096)(Network.of_component))
+
+    @classmethod
+    def of_component(cls, n_nodes: int, edges: list[tuple[int, int]]) -> Network:
+        return cls.known(n_nodes, tuple(edges))
+
+
+memberships.Network = Networks  # type: ignore[assignment,misc]
 
 
 class Violation(AssertionError):
@@ -174,13 +191,25 @@ class Process:
     error: str | None = None
 
 
+class Wire:
+    """What a node sends by."""
+
+    def __init__(self, simulation: Simulation, node: int) -> None:
+        self.simulation, self.node = simulation, node
+
+    def send(self, data: bytes) -> None:
+        self.simulation.send(self.node, data)
+
+
 @dataclass
 class Simulation:
     """All machines, the messages between them, and what is going to happen."""
 
     seed: int
     clock: SteppedClock = field(default_factory=SteppedClock)
-    queue: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+    queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = field(
+        default_factory=list
+    )
     order: Any = field(default_factory=itertools.count)
     processes: list[Process] = field(default_factory=list)
     values: dict[bytes, float] = field(default_factory=dict)  # digest -> data
@@ -213,11 +242,14 @@ class Simulation:
         self.wait_for = rng.choice((self.n_nodes, self.n_nodes, 2, 1))
         self.disks = [Disk() for _ in range(self.n_nodes)]
         self.recording = False
+        # nodes of one process that hold the same vectors add them once
+        rule = ExactSum("flood", resend=True)
+        self.job = Job(MODEL, rule, fixed_sweeps=SWEEPS)  # type: ignore[arg-type]
 
     # -- events -------------------------------------------------------------------------
 
-    def at(self, moment: float, event: Callable[[], None]) -> None:
-        heapq.heappush(self.queue, (moment, next(self.order), event))
+    def at(self, moment: float, event: Callable[..., None], *given: Any) -> None:
+        heapq.heappush(self.queue, (moment, next(self.order), event, given))
 
     def say(self, text: str) -> None:
         self.log.append(f"{self.clock.now:9.3f}  {text}")
@@ -225,45 +257,48 @@ class Simulation:
     def neighbours(self, node: int) -> tuple[int, ...]:
         return self.neighbours_of[node]
 
-    def send(self, sender: Process, data: bytes) -> None:
+    def send(self, node: int, data: bytes) -> None:
         """Frames go to whatever runs as a neighbour's id when they arrive."""
-        rng, now = self.rng, self.clock.now
+        chance, now = self.rng.random, self.clock.now
         if self.recording and data[KIND] == VIEW:
-            self.said.append((sender.node, data))
-        for peer in self.neighbours(sender.node):
-            if frozenset((sender.node, peer)) in self.cut or rng.random() < self.loss:
+            self.said.append((node, data))
+        for peer in self.neighbours_of[node]:
+            if (self.cut and frozenset((node, peer)) in self.cut) or chance() < self.loss:
                 continue
-            for _ in range(2 if rng.random() < self.doubled else 1):
-                moment = now + 0.001 + rng.random() * self.late
-                self.at(moment, lambda peer=peer: self.arrive(peer, sender.node, data))
+            for _ in range(2 if chance() < self.doubled else 1):
+                self.at(now + 0.001 + chance() * self.late, self.arrive, peer, node, data)
 
     def arrive(self, node: int, peer: int, data: bytes) -> None:
         for process in self.processes:
             if process.node == node and process.alive:
                 if process.frozen_until > self.clock.now:
                     again = process.frozen_until + 1e-6
-                    self.at(again, lambda p=process: self.hand_over(p, peer, data))
+                    self.at(again, self.hand_over, process, peer, data)
                 else:
-                    self.hand_over(process, peer, data)
+                    self.step(process, peer, data)
 
     def hand_over(self, process: Process, peer: int, data: bytes) -> None:
         if process.alive:
-            self.step(process, lambda: process.endpoint.handle(peer, data))
+            self.step(process, peer, data)
 
     def wake(self, process: Process) -> None:
         if not process.alive:
             return
         if process.frozen_until > self.clock.now:
-            self.at(process.frozen_until, lambda: self.wake(process))
+            self.at(process.frozen_until, self.wake, process)
         elif process.wake_at <= self.clock.now + 1e-9:
-            self.step(process, lambda: None)
+            self.step(process)
 
-    def step(self, process: Process, first: Callable[[], None]) -> None:
+    def step(self, process: Process, peer: int = -1, data: bytes | None = None) -> None:
         """What the driver of a real node does: read a frame, look at the clock, go on."""
+        endpoint = process.endpoint
         try:
-            first()
-            process.endpoint.tick()
+            if data is not None:
+                endpoint.handle(peer, data)
+            endpoint.tick()
             seconds = next(process.steps)
+            if endpoint.unsaid:
+                endpoint.tick()
         except StopIteration as end:
             process.alive, process.outcome = False, end.value
             self.say(f"{name(process)} ends with {sorted(end.value.members)}")
@@ -271,12 +306,12 @@ class Simulation:
             process.alive, process.error = False, str(error)
             self.say(f"{name(process)} fails: {error}")
         else:
-            endpoint = process.endpoint
-            beat = endpoint.said_at + endpoint.timing.heartbeat - self.clock.now
-            due = self.clock.now + max(1e-6, min(seconds, beat))
-            if due < process.wake_at or process.wake_at <= self.clock.now + 1e-9:
+            now = self.clock.now
+            beat = endpoint.said_at + endpoint.timing.heartbeat - now
+            due = now + max(1e-6, min(seconds, beat))
+            if due < process.wake_at or process.wake_at <= now + 1e-9:
                 process.wake_at = due
-                self.at(due, lambda: self.wake(process))
+                self.at(due, self.wake, process)
 
     # -- processes ----------------------------------------------------------------------
 
@@ -287,16 +322,10 @@ class Simulation:
         share = Share(self.rng.getrandbits(60), 0, digest, 1)
         jump = self.rng.choice((0, 0, 0, -500, 500))  # of the machine's clock since the last start
         version = 1000 + int(self.clock.now) + jump
-        holder: list[Process] = []
-
-        class Wire:
-            def send(_, data: bytes) -> None:
-                self.send(holder[0], data)
-
         endpoint = NetworkNode(
             node,
             self.neighbours(node),
-            Wire(),  # type: ignore[arg-type]
+            Wire(self, node),  # type: ignore[arg-type]
             b"m" * 16,
             version,
             self.timings[node],
@@ -316,23 +345,20 @@ class Simulation:
             journal = MemoryJournal(disk, node, f"{digest.hex()} {endpoint.epoch}")
             journal.resume()
             engine = NetworkEngine(endpoint, journal)
-            rule = ExactSum("flood", resend=True)
-            job = Job(MODEL, rule, fixed_sweeps=SWEEPS)  # type: ignore[arg-type]
             if network.n_nodes == 1:
                 others = [e for n, e in endpoint.view.entries.items() if n != node]
                 if self.wait_for > 1 and not all(entry.left for entry in others):
                     raise Violation(f"node {node} goes on alone")
                 return pooled((value,))
-            task = Task(job, network, [value], [0.0], 100_000)
+            task = Task(self.job, network, [value], [0.0], 100_000)
             run: Run = yield from engine.rounds(task)
             return float(run.beliefs[0])
 
         lifecycle = Lifecycle(endpoint, fit, lambda outcome: None, self.wait_for, 15.0)
         process = Process(number, node, value, endpoint, lifecycle.steps())
-        holder.append(process)
         self.processes.append(process)
         self.say(f"{name(process)} starts with {value:.4f}")
-        self.at(self.clock.now, lambda: self.wake(process))
+        self.at(self.clock.now, self.wake, process)
         return process
 
     def running(self) -> list[Process]:
@@ -356,19 +382,23 @@ class Simulation:
         for node in range(self.n_nodes):
             begins = rng.choice((0.0, 0.0, rng.random() * 2.0, rng.random() * 8.0))
             value = rng.uniform(-1.0, 1.0)
-            self.at(begins, lambda node=node, value=value: self.start(node, value))  # type: ignore[misc]
+            self.at(begins, self.start, node, value)  # type: ignore[arg-type]
         for _ in range(rng.choice((0, 1, 1, 2, 3))):
             moment = rng.choice((rng.random() * 1.5, rng.random() * 12.0))
             self.at(moment, self.fault())
-        while self.queue:
-            moment, _, event = heapq.heappop(self.queue)
-            self.clock.now = max(self.clock.now, moment)
-            if self.clock.now > TOO_LONG:
-                raise Violation(f"{[name(p) for p in self.running()]} have not ended")
-            event()
+        self.play()
         if self.running():
             raise Violation(f"{[name(p) for p in self.running()]} wait for nothing")
         self.check()
+
+    def play(self) -> None:
+        """All that is going to happen, in its order."""
+        while self.queue:
+            moment, _, event, given = heapq.heappop(self.queue)
+            self.clock.now = max(self.clock.now, moment)
+            if self.clock.now > TOO_LONG:
+                raise Violation(f"{[name(p) for p in self.running()]} have not ended")
+            event(*given)
 
     def fault(self) -> Callable[[], None]:
         """Something that goes wrong."""
@@ -387,7 +417,7 @@ class Simulation:
             if kind == "cut":
                 edge = frozenset(rng.choice(self.edges))
                 self.cut.add(edge)
-                self.at(now + seconds, lambda: self.cut.discard(edge))
+                self.at(now + seconds, self.cut.discard, edge)
                 self.say(f"link {sorted(edge)} is cut for {seconds:.2f}")
             elif kind == "twin":
                 self.start(node, value, Disk())
@@ -414,7 +444,7 @@ class Simulation:
                     self.disks[node] = Disk()
                 again = value if kind == "other data" else running[0].value
                 if kind != "crash":
-                    self.at(now + seconds, lambda: self.start(node, again))
+                    self.at(now + seconds, self.start, node, again)  # type: ignore[arg-type]
 
         return happen
 
@@ -426,17 +456,13 @@ class Simulation:
         other = self.rng.choice(others)
         for process, value in ((one, other.value), (other, one.value)):
             self.crash(process)
-            again = lambda node=process.node, value=value: self.start(node, value)  # noqa: E731
-            self.at(self.clock.now + seconds, again)
+            self.at(self.clock.now + seconds, self.start, process.node, value)  # type: ignore[arg-type]
 
     def replay(self) -> None:
         """Views that were sent before are sent again: some of nodes that have gone or have changed since."""
         for sender, data in self.rng.choices(self.said, k=min(5, len(self.said))):
             for peer in self.neighbours(sender):
-                self.at(
-                    self.clock.now,
-                    lambda peer=peer, sender=sender, data=data: self.arrive(peer, sender, data),
-                )  # type: ignore[misc]
+                self.at(self.clock.now, self.arrive, peer, sender, data)
         self.say("old views are sent again")
 
     # -- invariants ---------------------------------------------------------------------
@@ -497,6 +523,8 @@ def simulate(seed: int) -> Simulation:
 
 def explore(first: int, count: int) -> Mapping[str, int]:
     """So many schedules one after the other; how many faults there were, and how the nodes ended."""
+    gc.freeze()  # what has been imported is no garbage
+    gc.set_threshold(20_000, 20, 20)
     found: Counter[str] = Counter()
     for seed in range(first, first + count):
         simulation = simulate(seed)

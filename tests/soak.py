@@ -45,6 +45,8 @@ HUNG = 600.0
 MOST_GROWTH = 4.0
 #: how processes may end: well, with an error, partial, not converged, killed, told to leave (before or after it can)
 CODES = {0, 1, 3, 4, -signal.SIGKILL, -signal.SIGTERM, 143}
+#: errors that a node may end with, of what has happened to it; anything else is a fault of the program
+REFUSALS = ("have finished and gone while node", "seconds for members to begin the fit", "and met")
 
 
 @dataclass
@@ -205,7 +207,13 @@ class Episode:
         self.ends = Counter(process.returncode for process in self.cluster.started)
         strange = set(self.ends) - CODES
         assert not strange, [self.cluster.said(node) for node in range(self.n_nodes)]
+        self.refusals: list[str] = []
         for node, process in self.cluster.running.items():
+            if process.returncode == 1:
+                said = self.cluster.said(node)
+                words = " ".join(said.rpartition("error: ")[2].split())
+                assert any(each in words for each in REFUSALS), (node, said)
+                self.refusals.append(words)
             if process.returncode not in (0, 3, 4):
                 continue
             model = load(self.folder / f"node-{node}")
@@ -254,6 +262,8 @@ def main() -> int:
             print(
                 f"episode {episode}, {time.monotonic() - began:.0f} s: faults {dict(run.faults)}, "
                 f"exit codes {dict(run.ends)}, {run.results} different results, all right",
+                *run.refusals,
+                sep="\n    ",
                 flush=True,
             )
     finally:

@@ -76,3 +76,27 @@ def test_drawing_shows_every_node() -> None:
 
     ax = Network.ring(5).draw(Figure().subplots())
     assert {text.get_text() for text in ax.texts} == set("01234")
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 12, 20, 21, 40])
+def test_facts_are_those_of_networkx(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(5):
+        graph = Network.small_world(n, seed=seed).graph if n > 2 else nx.path_graph(n)
+        for network in (Network(graph), Network.of_component(n, list(graph.edges))):
+            hops = dict(nx.all_pairs_shortest_path_length(graph))
+            furthest = [max(hops[node].values()) for node in range(n)]
+            assert network.eccentricities == tuple(furthest)
+            assert [list(network.neighbours(i)) for i in range(n)] == [
+                sorted(graph[i]) for i in range(n)
+            ]
+            assert network.max_degree == max(dict(graph.degree).values())
+            np.testing.assert_array_equal(
+                network.laplacian, nx.laplacian_matrix(graph, nodelist=range(n)).toarray()
+            )
+            root, parents = furthest.index(min(furthest)), dict(enumerate(network.tree))
+            wanted = dict(nx.bfs_predecessors(graph, root, sort_neighbors=sorted))
+            assert parents == {root: root} | wanted
+        monkeypatch.setattr("dmfvi.network.MOST_PAIRS", 1)
+        bounds = Network(graph).eccentricities
+        monkeypatch.undo()
+        assert all(bound >= exact for bound, exact in zip(bounds, furthest, strict=True))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
+from typing import Any
 
 
 def advice(extra: str) -> str:
@@ -31,3 +34,22 @@ def left_out(package: str) -> Iterator[None]:
         yield
     finally:
         del sys.modules[package]
+
+
+class _Deferred(ModuleType):
+    """Stands for a module until something of it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__path__":  # what an import looks at
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
+
+
+def defer(module: str) -> None:
+    """Let a module be loaded when something of it is first used, not by ``import module``.
+
+    scikit-learn imports scipy.stats for one function: 37 MB that most nodes do not use.
+    """
+    sys.modules.setdefault(module, _Deferred(module))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from dmfvi.linalg import FloatArray
@@ -134,6 +135,14 @@ class Network:
         return cls(graph)
 
     @classmethod
+    def of_component(cls, n_nodes: int, edges: Iterable[tuple[int, int]]) -> Network:
+        """Of nodes 0..n-1 that are known to be connected by these edges; nothing is checked."""
+        network = cls.__new__(cls)
+        network.labels, network.name = list(range(n_nodes)), "network"
+        network.edges = tuple(sorted({(min(e), max(e)) for e in edges}))
+        return network
+
+    @classmethod
     def from_networkx(cls, graph: nx.Graph, name: str = "network") -> Network:
         """From any undirected networkx graph; shards follow the sorted labels (``labels``)."""
         if not isinstance(graph, nx.Graph):
@@ -156,20 +165,30 @@ class Network:
 
     def neighbours(self, node: int) -> tuple[int, ...]:
         """The neighbours of ``node``, ascending."""
-        return tuple(sorted(self.graph[node]))
+        return self._adjacent[node]
+
+    @cached_property
+    def _adjacent(self) -> tuple[tuple[int, ...], ...]:
+        """The neighbours of every node, ascending."""
+        found: list[list[int]] = [[] for _ in range(self.n_nodes)]
+        for a, b in self.edges:
+            found[a].append(b)
+            found[b].append(a)
+        return tuple(tuple(sorted(each)) for each in found)
 
     @cached_property
     def max_degree(self) -> int:
         """Neighbours of the best connected node."""
-        return max(dict(self.graph.degree).values(), default=0)
+        return max(len(each) for each in self._adjacent)
 
     @cached_property
     def laplacian(self) -> FloatArray:
         """Graph Laplacian L = degrees - adjacency."""
-        return np.asarray(
-            nx.laplacian_matrix(self.graph, nodelist=range(self.n_nodes)).toarray(),
-            dtype=np.float64,
-        )
+        found = np.zeros((self.n_nodes, self.n_nodes))
+        for a, b in self.edges:
+            found[a, b] = found[b, a] = -1.0
+        np.fill_diagonal(found, [len(each) for each in self._adjacent])
+        return found
 
     @cached_property
     def spectrum(self) -> FloatArray:
@@ -193,18 +212,36 @@ class Network:
         if self.n_nodes > MOST_PAIRS:
             return self._bounded_eccentricities()
         if self.n_nodes <= FEW_NODES:
-            return tuple(found for _, found in sorted(nx.eccentricity(self.graph).items()))
-        adjacency = nx.to_scipy_sparse_array(self.graph, nodelist=range(self.n_nodes))
+            return tuple(max(self._search(node)[1]) for node in range(self.n_nodes))
+        rows, columns = np.array(self.edges).T
+        ones, shape = np.ones(self.n_edges), (self.n_nodes, self.n_nodes)
+        adjacency = csr_array((ones, (rows, columns)), shape=shape)
         hops = shortest_path(adjacency, unweighted=True, directed=False)
         return tuple(int(v) for v in hops.max(1))
 
     def _bounded_eccentricities(self) -> tuple[int, ...]:
         """Hops to the middle of a longest path, and from there to the furthest node: three searches instead of V."""
-        one = _furthest(self.graph, 0)[0]
-        _, path = _furthest(self.graph, one)
-        hops = nx.single_source_shortest_path_length(self.graph, path[len(path) // 2])
-        height = max(hops.values())
-        return tuple(hops[node] + height for node in range(self.n_nodes))
+        _, hops = self._search(0)
+        parents, hops = self._search(hops.index(max(hops)))
+        length = max(hops)
+        middle = hops.index(length)
+        for _ in range(length - (length + 1) // 2):
+            middle = parents[middle]
+        _, hops = self._search(middle)
+        height = max(hops)
+        return tuple(each + height for each in hops)
+
+    def _search(self, root: int) -> tuple[list[int], list[int]]:
+        """Parents and hops of a breadth-first search; ties go to the lowest number."""
+        parents, hops = [root] * self.n_nodes, [-1] * self.n_nodes
+        hops[root] = 0
+        queue = [root]
+        for node in queue:  # which grows meanwhile
+            for other in self._adjacent[node]:
+                if hops[other] < 0:
+                    hops[other], parents[other] = hops[node] + 1, node
+                    queue.append(other)
+        return parents, hops
 
     @cached_property
     def diameter(self) -> int:
@@ -227,11 +264,7 @@ class Network:
 
         Ties go to the lowest number, so that all nodes find the same tree.
         """
-        root = int(np.argmin(self.eccentricities))
-        parents = [root] * self.n_nodes
-        for child, parent in nx.bfs_predecessors(self.graph, root, sort_neighbors=sorted):
-            parents[child] = parent
-        return tuple(parents)
+        return tuple(self._search(int(np.argmin(self.eccentricities)))[0])
 
     def _places(self, seed: int = 0) -> dict[int, Any]:
         """Where to draw nodes, in [-1, 1]: rings and chains on a circle, others by springs."""
@@ -288,13 +321,6 @@ class Network:
 
     def __repr__(self) -> str:
         return f"Network({self.name}, {self.n_nodes} nodes, {self.n_edges} edges)"
-
-
-def _furthest(graph: nx.Graph, node: int) -> tuple[int, list[int]]:
-    """The node that is furthest from this one, and the path to it."""
-    paths = nx.single_source_shortest_path(graph, node)
-    last = max(paths, key=lambda end: (len(paths[end]), -end))
-    return last, paths[last]
 
 
 def _count(n_nodes: int) -> int:

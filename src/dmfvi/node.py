@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -225,8 +226,8 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
     # the start is no result of a sweep: how far the first one leads from it says nothing
     change = job.model.change(update.belief, state.belief) if state.sweeps else np.inf
     rate = state.rate
-    if np.isfinite(state.change) and state.change > 0:
-        rate = float(np.clip(change / state.change, 0.5 * rate, MAX_RATE))
+    if isfinite(state.change) and state.change > 0:
+        rate = float(min(max(change / state.change, 0.5 * rate), MAX_RATE))
     # steps that shrink by `rate` a sweep are still this far from their limit
     error = change * rate / (1.0 - rate)
     close = error < SAFETY * job.tol and progress.disagreement < SAFETY * job.tol

@@ -35,7 +35,7 @@ from dmfvi.engines.net.frames import (
     unpack,
 )
 from dmfvi.engines.net.inproc import Hub, InProcessTransport
-from dmfvi.engines.net.membership import FIELDS, Entry, Share, View, read_entries
+from dmfvi.engines.net.membership import FIELDS, NODE, Entry, Share, View, read_entries
 from frame_mutations import mutated
 
 PAYLOAD = np.random.default_rng(0).standard_normal(40)
@@ -314,7 +314,7 @@ def test_the_documented_entry_is_the_real_one() -> None:
     table = (frames.__doc__ or "").split("signed by its own node:")[1].split("The settings")[0]
     rows = re.findall(r"^ *(\d+) +(\d+)  ", table, re.MULTILINE)
     offset, real = 0, []
-    for part in re.findall(r"\d*[a-zA-Z]", FIELDS.format.lstrip("<")):
+    for part in re.findall(r"\d*[a-zA-Z]", (NODE.format + FIELDS.format).replace("<", "")):
         for one in [part] if "s" in part else part:
             real.append((offset, struct.calcsize(f"<{one}")))
             offset += real[-1][1]

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import simulation
+from dmfvi.engines.net import endpoint
 from dmfvi.engines.net.clock import SimulatedClock
 from dmfvi.engines.net.endpoint import MOST_REASONS, OTHER_REASONS, NetworkNode, Timing, drive
-from dmfvi.engines.net.frames import BYTES, VIEW, Frame, pack
+from dmfvi.engines.net.frames import BYTES, SETTINGS, VIEW, Frame, pack, pack_bytes, unpack
 from dmfvi.engines.net.inproc import Hub, InProcessTransport
 from dmfvi.engines.net.keys import init_authority, issue
-from dmfvi.engines.net.membership import Entry, Share, View
+from dmfvi.engines.net.membership import Entry, Share, View, read_entries
 from dmfvi.engines.net.signatures import UNSIGNED, CertificateSigner, Signer
 from dmfvi.node import Message
 
@@ -213,78 +213,61 @@ def test_a_node_does_not_grow_with_the_epochs_it_has_seen() -> None:
     assert after - before < 800_000  # 400 epochs of more than 8000 bytes each would be 3.2 million
 
 
-# -- in the simulation ----------------------------------------------------------------------------
+# -- what is said ---------------------------------------------------------------------------------
 
 
-class Scripted(simulation.Simulation):
-    """A schedule that is written down: a chain of three nodes, and what happens to them."""
-
-    def __init__(self, script: Any, **settings: Any) -> None:
-        super().__init__(0)
-        self.n_nodes, self.edges, self.wait_for = 3, [(0, 1), (1, 2)], 3
-        self.neighbours_of = [(1,), (0, 2), (1,)]
-        self.loss = self.doubled = 0.0
-        self.late = 0.001
-        self.timings = [Timing(0.3, 3.0, 0.5, 4.0, 1.0)] * 3
-        self.disks = [simulation.Disk() for _ in range(3)]
-        self.wait_for = settings.get("wait_for", 3)
-        self.faults["scripted"] = 1
-        self.script = script
-
-    def run(self) -> None:
-        for node in range(3):
-            self.start(node, float(node + 1))
-        self.script(self)
-        while self.queue:
-            moment, _, event = simulation.heapq.heappop(self.queue)
-            self.clock.now = max(self.clock.now, moment)
-            assert self.clock.now < simulation.TOO_LONG
-            event()
-        self.check()
-
-    def members(self) -> list[list[int] | None]:
-        return [p.outcome and sorted(p.outcome.members) for p in self.processes]
+def received(pair: Pair) -> list[list[int]]:
+    """Whose entries are in the frames that node 0 has sent since the last look."""
+    frames = []
+    while (got := pair.neighbour.receive(0.0)) is not None:
+        frames.append(sorted(read_entries(unpack(got[1]).payload.tobytes())))
+    return frames
 
 
-@pytest.mark.parametrize("moment", [0.3, 0.505, 0.512])
-def test_two_nodes_that_come_back_with_each_others_data(moment: float) -> None:
-    """While they meet, while they fit, and while they wait for each other."""
-
-    def script(run: Scripted) -> None:
-        run.at(moment, lambda: run.swap(run.processes[0], 0.2))
-
-    run = Scripted(script)
-    run.run()
-    assert run.members()[-2:] == [[0, 1, 2], [0, 1, 2]]
-    named = {p.outcome.members[0].digest for p in run.processes if p.outcome}
-    assert len(named) == 1
+def test_the_only_neighbour_is_not_told_what_it_has_said() -> None:
+    pair = Pair()
+    pair.told({1: Entry(3, (0, 2), share=share(1)), 2: Entry(3, (1,), share=share(2))})
+    assert received(pair) == [[0], [0]]  # its first word, and that it receives from node 1
+    pair.told({2: Entry(4, (1,), share=share(2))})
+    assert received(pair) == []
+    pair.hub.clock.sleep(0.6)
+    pair.node.listen(0.0)
+    assert received(pair) == [[0, 1, 2]]  # the heartbeat repeats all
 
 
-def test_the_only_link_of_a_node_that_is_silent_decides_and_says_so() -> None:
-    def script(run: Scripted) -> None:
-        run.at(0.3, lambda: run.crash(run.processes[2]))
+def test_what_changes_at_once_is_said_in_one_frame_and_before_anything_else() -> None:
+    pair = Pair()
+    pair.node.neighbours = (1, 3)  # somebody who has to be told
+    pair.node.tick()
+    received(pair)
+    payload = np.frombuffer(View(1, {1: Entry(3, (0,))}).pack(), dtype=np.uint8)
+    pair.node.handle(1, pack(Frame(VIEW, MODEL, 1, 0, 0, 0, 0, 0, payload), BYTES))
+    assert received(pair) == []
+    pair.node.say(pack_bytes(SETTINGS, MODEL, 0, b""))
+    assert received(pair) == [[0, 1], []]
+    pair.node.tick()
+    assert received(pair) == []
 
-    run = Scripted(script)
-    run.run()
-    assert run.members() == [[0, 1], [0, 1], None]
-    for process in run.processes[:2]:
-        assert process.outcome is not None
-        assert [(each.node, each.why) for each in process.outcome.missing] == [(2, "silent")]
+
+def test_a_view_that_is_repeated_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair()
+    said = {1: Entry(3, (0,), share=share(1))}
+    pair.told(said)
+    monkeypatch.setattr(endpoint, "unpack", None)  # calling it would raise
+    pair.hub.clock.sleep(15.0)
+    pair.told(said)
+    assert pair.node.heard_at[1] == pair.hub.clock()
+    pair.hub.clock.sleep(15.0)
+    pair.node.tick()
+    assert pair.node.view.own.hears == (1,)  # it counts as a sign of life
+    assert not pair.node.counts.refused
 
 
-def test_a_neighbour_that_claims_too_much_costs_time_and_no_result() -> None:
-    """Node 2 has gone, node 1 goes on to say that it receives from it, and node 0 comes back with other data."""
-
-    def script(run: Scripted) -> None:
-        def claim() -> None:
-            run.processes[1].endpoint.timing = Timing(0.3, 100.0, 0.5, 4.0, 1.0)
-            run.crash(run.processes[2])
-            run.crash(run.processes[0])
-
-        run.at(0.3, claim)
-        run.at(0.6, lambda: run.start(0, 9.0))
-
-    run = Scripted(script)
-    run.run()
-    assert run.members() == [None, None, None, None]
-    assert "no sign of node 2" in str(run.processes[3].error)
+def test_a_neighbour_that_comes_back_from_another_model_is_read_again() -> None:
+    pair = Pair()
+    said = {1: Entry(3, (0,), share=share(1))}
+    pair.told(said)
+    pair.node.handle(1, pack_bytes(SETTINGS, b"o" * 16, 1, b"{}"))
+    assert 1 in pair.node.differences
+    pair.told(said)
+    assert not pair.node.differences

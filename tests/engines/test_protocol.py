@@ -6,7 +6,6 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ import simulation
 from dmfvi.engines.net.endpoint import NetworkNode
 from dmfvi.engines.net.frames import ROUND, unpack
 from dmfvi.engines.net.lifecycle import Lifecycle, Outcome
-from dmfvi.engines.net.membership import View
+from dmfvi.engines.net.membership import Once, View
 
 #: schedules of every run of the tests, in parts that can run beside each other
 N_SCHEDULES, PARTS = 10_000, 20
@@ -112,8 +111,8 @@ def begin_with_fewer(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def planted_epoch(patch: pytest.MonkeyPatch) -> None:
-    mistake = cached_property(epoch_without_data)
-    mistake.__set_name__(View, "epoch")
+    mistake = Once(epoch_without_data)
+    mistake.name = "epoch"
     patch.setattr(View, "epoch", mistake)
 
 

@@ -25,7 +25,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi.cli.exit_codes import ExitCode
-from dmfvi.extras import left_out
+from dmfvi.extras import defer, left_out
 from dmfvi.lifetime import exit_on_termination
 from dmfvi.storage.files import write_text
 
@@ -53,7 +53,9 @@ class LogLevel(StrEnum):
 
 
 def _load_lean() -> None:
-    """Load scikit-learn without pandas, which nodes do not need."""
+    """Load scikit-learn without what nodes do not need, or only for some models."""
+    for module in ("scipy.stats", "scipy.optimize", "networkx"):
+        defer(module)
     with left_out("pandas"):
         import_module("sklearn.utils.fixes")
 

@@ -200,7 +200,7 @@ class ModelSettings:
         check_random_state(self.settings["random_state"])
         with warnings.catch_warnings(), suppress(FirstMessage):
             warnings.simplefilter("ignore")
-            self.fit(data, Network.chain(2), Rehearsal())
+            self.fit(data, Network.of_component(2, [(0, 1)]), Rehearsal())
 
     def fit(
         self,

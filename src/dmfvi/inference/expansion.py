@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from scipy import optimize
 from scipy.linalg import expm
-from scipy.optimize import minimize
 
 from dmfvi.linalg import FloatArray, cholesky, inverse, symmetrize
 
@@ -128,7 +128,7 @@ def located_change(x: ExpansionInput) -> FloatArray:
         return -value / count, -gradient / count
 
     begin = np.concatenate([np.eye(m).ravel(), np.zeros(m)])
-    found = minimize(
+    found = optimize.minimize(
         loss,
         begin,
         jac=True,

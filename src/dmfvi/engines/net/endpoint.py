@@ -23,13 +23,12 @@ from dmfvi.engines.net.clock import REAL, Clock
 from dmfvi.engines.net.compression import Compressor, References
 from dmfvi.engines.net.differences import difference, read_settings
 from dmfvi.engines.net.frames import (
-    BYTES,
     ROUND,
     SETTINGS,
     VIEW,
     Frame,
     Malformed,
-    pack,
+    pack_bytes,
     unpack,
 )
 from dmfvi.engines.net.membership import NO_SHARE, Entry, Share, View, read_entries
@@ -131,6 +130,9 @@ class NetworkNode:
         self.heard_at: dict[int, float] = {}
         self.changed_at = clock()
         self.said_at = -np.inf
+        self.said: tuple[View, bytes] | None = None  # the view that was said last, as a frame
+        self.unsaid: set[int] = set()  # nodes whose entries have changed since
+        self.merged: dict[int, bytes] = {}  # neighbour -> its last view that held no mistake
         self.epoch = -1
         self.members: dict[int, Share] = {node: share}  # of the epoch
         self.gone_since: dict[int, float] = {}  # nodes that were members and cannot be reached now
@@ -144,16 +146,25 @@ class NetworkNode:
     # -- out ----------------------------------------------------------------------------
 
     def say(self, data: bytes) -> None:
-        """To all neighbours."""
+        """To all neighbours, after what they should know before it."""
+        if self.unsaid:
+            self.say_changes()
         self.counts.sent_bytes += len(data)
         self.transport.send(data)
 
-    def say_view(self, nodes: Sequence[int] | None = None) -> None:
-        """Send this node's view of the membership, or those entries of it that are new."""
-        if nodes is None:
-            self.said_at = self.clock()
-        payload = np.frombuffer(self.view.pack(nodes), dtype=np.uint8)
-        self.say(pack(Frame(VIEW, self.fingerprint, self.node, 0, 0, 0, 0, 0, payload), BYTES))
+    def say_changes(self) -> None:
+        """Send those entries of the view that are new."""
+        nodes, self.unsaid = self.unsaid, set()
+        self.say(pack_bytes(VIEW, self.fingerprint, self.node, self.view.pack(nodes)))
+
+    def say_view(self) -> None:
+        """Send this node's view of the membership."""
+        self.unsaid.clear()
+        self.said_at = self.clock()
+        if self.said is None or self.said[0] is not self.view:  # a heartbeat repeats what it said
+            said = pack_bytes(VIEW, self.fingerprint, self.node, self.view.pack())
+            self.said = self.view, said
+        self.say(self.said[1])
 
     def frame_of(
         self,
@@ -200,6 +211,8 @@ class NetworkNode:
         now = self.clock()
         if now - self.said_at >= self.timing.heartbeat:
             self.say_view()
+        elif self.unsaid:
+            self.say_changes()
         gone = {j for j in self.view.own.hears if now - self.heard_at[j] > self.timing.silence}
         if gone:
             logger.warning(
@@ -209,6 +222,7 @@ class NetworkNode:
                 self.timing.silence,
             )
             self._see(self.view.hearing(set(self.view.own.hears) - gone))
+            self.say_changes()
 
     def handle(self, peer: int, data: bytes) -> None:
         """A frame of a neighbour; one that is not to be used is refused."""
@@ -227,6 +241,9 @@ class NetworkNode:
         self.counts.refused[reason] += 1
 
     def _take(self, peer: int, data: bytes) -> None:
+        if data == self.merged.get(peer):
+            self._alive(peer)  # entries only grow newer: there is nothing to learn
+            return
         frame = unpack(data)
         if frame.sender != peer or peer not in self.neighbours:
             raise Malformed("another sender")
@@ -234,14 +251,8 @@ class NetworkNode:
             self._compare(peer, frame)
             raise Malformed("another model")
         if frame.kind == VIEW:
-            entries = read_entries(frame.payload.tobytes())
-            self._alive(peer)
-            self._check_twin(entries.get(self.node))
-            view, forged = self.view.merged(entries)
-            self._see(view)
-            self.differences.pop(peer, None)
-            if forged:
-                raise Malformed(f"entry of node {forged[0]} without its signature")
+            self._merge(peer, frame)
+            self.merged[peer] = data
             return
         self._alive(peer)
         if frame.epoch != self.epoch:
@@ -256,25 +267,42 @@ class NetworkNode:
         known = self.sizes.get(frame.phase)
         if frame.difference is None:  # before anything is kept of it
             _check_payload(frame)
-        frame = self.references.whole(frame, known)
-        _check_payload(frame)
+            self.references.whole(frame, known)
+        else:
+            frame = self.references.whole(frame, known)
+            _check_payload(frame)
         if known is not None and frame.payload.size not in known:
             raise Malformed("size")
+        self._put(peer, frame)
+
+    def _put(self, peer: int, frame: Frame) -> None:
+        """Keep a round's message until it is needed."""
         self.counts.received += 1
         box = self.mail.setdefault((peer, frame.phase), {})
         box[frame.round] = frame
-        for number in sorted(box)[:-AHEAD]:
-            del box[number]
+        if len(box) > AHEAD:
+            for number in sorted(box)[:-AHEAD]:
+                del box[number]
+
+    def _merge(self, peer: int, frame: Frame) -> None:
+        """What a neighbour knows of the members."""
+        entries = read_entries(frame.payload.tobytes())
+        self._alive(peer)
+        self._check_twin(entries.get(self.node))
+        view, forged = self.view.merged(entries)
+        self._see(view, peer)
+        self.differences.pop(peer, None)
+        if forged:
+            raise Malformed(f"entry of node {forged[0]} without its signature")
 
     def _compare(self, peer: int, frame: Frame) -> None:
         """Find out, and say, in which settings a neighbour's model differs from this one's."""
+        self.merged.pop(peer, None)  # should it come back with this model, it has to be noticed
         now = self.clock()
         if now - self.described_at >= self.timing.heartbeat:
             self.described_at = now
             text = json.dumps(self.settings).encode()
-            payload = np.frombuffer(text, dtype=np.uint8)
-            frame_out = Frame(SETTINGS, self.fingerprint, self.node, 0, 0, 0, 0, 0, payload)
-            self.say(pack(frame_out, BYTES))
+            self.say(pack_bytes(SETTINGS, self.fingerprint, self.node, text))
         if frame.kind == SETTINGS:
             words = difference(self.settings, read_settings(frame.payload.tobytes()))
             said = f"node {peer} has another model: {words}"
@@ -291,7 +319,7 @@ class NetworkNode:
         Two nodes with one id would outbid each other's version for ever, and no fit could begin.
         """
         own = self.view.own
-        if mine is None or mine.version < own.version or mine == own:
+        if mine is None or mine.version < own.version or mine.same_as(own):
             return
         same_life = mine.share.start == own.share.start and mine.version == own.version
         if same_life and mine.news < own.news:  # what this node has said itself
@@ -323,8 +351,9 @@ class NetworkNode:
         if peer not in self.view.own.hears:
             self._see(self.view.hearing(set(self.view.own.hears) | {peer}))
 
-    def _see(self, view: View) -> None:
-        if view is self.view or view.entries == self.view.entries:
+    def _see(self, view: View, peer: int | None = None) -> None:
+        """Go on with that view, which may be new by a neighbour's words; what has changed is said by ``tick``."""
+        if view is self.view:
             return
         changed = view.epoch != self.view.epoch
         old, self.view = self.view, view
@@ -336,7 +365,9 @@ class NetworkNode:
                 self.gone_since.pop(node, None)
             for node in set(old.component) - set(view.component):
                 self.gone_since[node] = self.clock()
-        self.say_view([n for n, entry in view.entries.items() if old.entries.get(n) != entry])
+        if self.neighbours != (peer,):  # it need not be told what it has said
+            known = old.entries
+            self.unsaid.update(n for n, entry in view.entries.items() if known.get(n) is not entry)
 
     def come_back(self, known: Mapping[str, Any]) -> bool:
         """Take up the entry that the others still hold (``View.remembered``); False where data or settings have changed."""
@@ -377,12 +408,16 @@ class NetworkNode:
 
     def _settling(self, wait_for: int, timeout: float, deadline: float, again: bool) -> Steps[None]:
         """Until enough members are there and the membership has not changed for a while."""
+        view = None
         while True:
-            unheard = set(self.neighbours) & set(self.view.component) - set(self.view.own.hears)
-            # a member that is a neighbour will connect any moment, and its link would restart the fit
-            settle = (LINKS_COMING if unheard else 1.0) * self.timing.settle
+            if view is not self.view:
+                view = self.view
+                here, heard = view.component, view.own.hears
+                unheard = any(j in here and j not in heard for j in self.neighbours)
+                # a member that is a neighbour will connect any moment, and its link would restart the fit
+                settle = (LINKS_COMING if unheard else 1.0) * self.timing.settle
+                enough = self._enough(wait_for) or (again and self._all_others_left)
             now = self.clock()
-            enough = len(self.view.component) >= wait_for or (again and self._all_others_left)
             settled = now >= self.changed_at + settle
             if settled and enough:
                 return
@@ -397,12 +432,14 @@ class NetworkNode:
         """
         deadline = self.clock() + timeout
         while self.view.epoch == self.epoch:
-            absent = self.view.unconfirmed(self.members, self.epoch)
+            view, absent = self.view, self.view.unconfirmed(self.members, self.epoch)
             if not absent:
                 return True
-            if self.clock() >= deadline:
-                raise TimeoutError(self._not_confirmed(absent, timeout))
-            yield deadline - self.clock()
+            while self.view is view:
+                now = self.clock()
+                if now >= deadline:
+                    raise TimeoutError(self._not_confirmed(absent, timeout))
+                yield deadline - now
         return False
 
     def _not_confirmed(self, absent: list[int], timeout: float) -> str:
@@ -415,6 +452,12 @@ class NetworkNode:
             f"node {self.node} waited {timeout:g} seconds for members to begin the fit, and has no sign of {named}. "
             "Stop those neighbours or restart the nodes that are named, and run again"
         )
+
+    def _enough(self, wait_for: int) -> bool:
+        """Whether so many are here, or were and have said that they leave: they are not coming, and the result names them."""
+        here = len(self.view.component)
+        left = sum(entry.left for entry in self.view.entries.values())
+        return here >= wait_for or (here > 1 and here + left >= wait_for)
 
     @property
     def _all_others_left(self) -> bool:
@@ -436,6 +479,7 @@ class NetworkNode:
         """Phases and messages from now on are those of the present members, or of those in ``view``."""
         if view is not None:
             self.view = view
+            self.merged.clear()
             self.heard_at = dict.fromkeys(view.own.hears, self.clock())
         self.epoch = self.view.epoch
         self.members = self.view.members
@@ -467,10 +511,14 @@ class NetworkNode:
         """Announce that this node is done, and answer the others until they are; lost nodes may come back."""
         self._see(self.view.finished(self.epoch))
         deadline = self.clock() + self.timing.linger
-        while not self._all_are_done and self.clock() < deadline:
+        done, view = self._all_are_done, None
+        while not done and self.clock() < deadline:
             yield deadline - self.clock()
+            if self.view is view:
+                continue
             if not self._only_lost() and not self.finished_and_gone(self.epoch, self.members):
                 raise MembershipChanged(f"members are now {list(self.view.component)}")
+            done, view = self._all_are_done, self.view
         for _ in range(REPEATS):  # for nodes that have not received yet that all are done
             self.say_view()
             yield 0.1 * self.timing.heartbeat

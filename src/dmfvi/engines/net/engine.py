@@ -210,8 +210,8 @@ class NetworkEngine:
 
     def _has(self, peer: int, number: int) -> bool:
         """Whether the neighbour's message of this round, or a later one, is there."""
-        box = self.node.mail.get((peer, self.node.phase), {})
-        return any(known >= number for known in box)
+        box = self.node.mail.get((peer, self.node.phase))
+        return box is not None and max(box, default=-1) >= number
 
     def _inbox(self, number: int, indices: dict[int, int]) -> tuple[dict[int, Message], bool]:
         """Of each neighbour the message of this round, else the newest one, and whether one was asked to stop."""

@@ -152,6 +152,16 @@ def pack(frame: Frame, dtype: int = FLOAT64) -> bytes:
         frame.stop_at,
         len(body),
     )
+    return _checked(head, body)
+
+
+def pack_bytes(kind: int, fingerprint: bytes, sender: int, body: bytes) -> bytes:
+    """A frame of a kind that has no numbers."""
+    fields = (MAGIC, VERSION, kind, BYTES, 0, fingerprint, sender, 0, 0, 0, 0, 0, len(body))
+    return _checked(HEADER.pack(*fields), body)
+
+
+def _checked(head: bytes, body: Any) -> bytes:
     return b"".join([head, CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))), body])
 
 
@@ -159,8 +169,21 @@ def unpack(data: bytes) -> Frame:
     """Bytes as a frame; raises ``Malformed`` and nothing else."""
     if len(data) < OVERHEAD:
         raise Malformed("short")
-    head = HEADER.unpack_from(data)
-    magic, version, kind, dtype, flags, *fields, length = head
+    (
+        magic,
+        version,
+        kind,
+        dtype,
+        flags,
+        fingerprint,
+        sender,
+        epoch,
+        phase,
+        number,
+        converged_rounds,
+        stop_at,
+        length,
+    ) = HEADER.unpack_from(data)
     if magic != MAGIC:
         raise Malformed("magic")
     if version != VERSION:
@@ -185,7 +208,6 @@ def unpack(data: bytes) -> Frame:
         payload = payload.astype(np.float64, copy=False)
         if not np.isfinite(payload).all():
             raise Malformed("not finite")
-    fingerprint, sender, epoch, phase, number, converged_rounds, stop_at = fields
     if number < 0 or converged_rounds < 0 or stop_at < 0:
         raise Malformed("negative")
     return Frame(

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from dmfvi.engines.net.frames import Malformed
 from dmfvi.engines.net.signatures import UNSIGNED, Signer
@@ -37,10 +36,33 @@ LONGEST_CERTIFICATE, LONGEST_SIGNATURE = 16_384, 512
 LARGEST_VERSION, LARGEST_EPOCH = 2**53, 2**63
 #: bytes of a digest of data and settings
 DIGEST_SIZE = 32
-#: node, version, news, epochs it has finished and takes part in, start, attempt, rows, digest, flags, numbers of neighbours
-FIELDS = struct.Struct(f"<IQQQQQQQ{DIGEST_SIZE}sBHH")
+#: node; then version, news, epochs it has finished and takes part in, start, attempt, rows, digest, flags, numbers of
+#: neighbours
+NODE, FIELDS = struct.Struct("<I"), struct.Struct(f"<QQQQQQQ{DIGEST_SIZE}sBHH")
 LENGTHS = struct.Struct("<HH")
 LEFT = 1
+
+
+Value = TypeVar("Value")
+
+
+class Once(Generic[Value]):
+    """A property that is computed once; without the lock of ``functools.cached_property`` before Python 3.12."""
+
+    def __init__(self, compute: Callable[[Any], Value]) -> None:
+        self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> Once[Value]: ...
+
+    @overload
+    def __get__(self, owner: object, kind: type) -> Value: ...
+
+    def __get__(self, owner: object | None, kind: type) -> Once[Value] | Value:
+        if owner is None:
+            return self
+        value = owner.__dict__[self.name] = self.compute(owner)
+        return value
 
 
 class Share(NamedTuple):
@@ -79,14 +101,23 @@ class Entry:
         """
         return other is None or self._rank > other._rank
 
-    @property
+    @Once
     def _rank(self) -> tuple[int, int, int]:
         return self.version, self.share.start, self.news
 
     def content(self, node: int) -> bytes:
         """What is signed: everything but the signature and the certificate."""
+        return NODE.pack(node) + self._fields
+
+    def packed(self, node: int) -> bytes:
+        """As it is sent."""
+        return NODE.pack(node) + self._sent
+
+    # an entry is sent, compared and hashed far more often than it changes
+
+    @Once
+    def _fields(self) -> bytes:
         head = FIELDS.pack(
-            node,
             self.version,
             self.news,
             self.done_in,
@@ -102,9 +133,25 @@ class Entry:
         ids = (*self.hears, *self.peers)
         return head + struct.pack(f"<{len(ids)}I", *ids)
 
+    @Once
+    def _sent(self) -> bytes:
+        lengths = LENGTHS.pack(len(self.signature), len(self.certificate))
+        return self._fields + lengths + self.signature + self.certificate
+
+    def same_as(self, other: Entry) -> bool:
+        """Whether all but the signatures is the same."""
+        return self is other or self._fields == other._fields
+
+    @Once
+    def mark(self) -> str:
+        """What an epoch depends on."""
+        return f"{self.version} {self.hears} {tuple(self.share)}"
+
     def signed(self, node: int, signer: Signer) -> Entry:
         """With the signature of its owner."""
         signature = signer.sign(self.content(node))
+        if signature == self.signature and signer.certificate == self.certificate:
+            return self
         return replace(self, signature=signature, certificate=signer.certificate)
 
     def believed(self, node: int, signer: Signer) -> bool:
@@ -169,20 +216,20 @@ class View:
 
     def merged(self, others: dict[int, Entry]) -> tuple[View, list[int]]:
         """With a neighbour's entries, of each node the newest one, and nodes whose new entries they had not signed."""
-        entries, forged = dict(self.entries), []
+        new: dict[int, Entry] = {}
+        forged = []
         for node, entry in others.items():
-            if node == self.node or not entry.newer_than(entries.get(node)):
+            known = self.entries.get(node)
+            if entry is known or node == self.node or not entry.newer_than(known):
                 continue
-            if node not in entries and len(entries) >= MOST_NODES:
+            if known is None and len(self.entries) + len(new) >= MOST_NODES:
                 continue
             if entry.believed(node, self.signer):
-                entries[node] = entry
+                new[node] = entry
             else:
                 forged.append(node)
                 break  # checking costs time: the rest of what such a neighbour says can wait
-        if entries == self.entries:
-            return self, forged
-        return View(self.node, entries, self.signer), forged
+        return self._with_all(new), forged
 
     def exceeding(self, version: int) -> View:
         """With a later version of the own entry than one that others know."""
@@ -193,8 +240,17 @@ class View:
         return self._with(replace(self.own, news=news + 1))
 
     def _with(self, own: Entry) -> View:
-        signed = own.signed(self.node, self.signer)
-        return View(self.node, {**self.entries, self.node: signed}, self.signer)
+        return self._with_all({self.node: own.signed(self.node, self.signer)})
+
+    def _with_all(self, new: dict[int, Entry]) -> View:
+        if not new:
+            return self
+        view = View(self.node, {**self.entries, **new}, self.signer)
+        known = self.entries
+        if all(node in known and known[node].mark == entry.mark for node, entry in new.items()):
+            # news change neither members nor epoch
+            view.__dict__["component"], view.__dict__["epoch"] = self.component, self.epoch
+        return view
 
     # -- over a restart -----------------------------------------------------------------
 
@@ -215,7 +271,7 @@ class View:
 
     # -- what it implies ----------------------------------------------------------------
 
-    @cached_property
+    @Once
     def component(self) -> tuple[int, ...]:
         """Nodes that can be reached over links that work both ways, ascending."""
         reached, todo = {self.node}, [self.node]
@@ -243,16 +299,13 @@ class View:
             for b in self.entries[a].hears
             if a < b and b in index and a in self.entries[b].hears
         ]
-        return Network.from_edges(edges) if edges else Network.complete(1)
+        return Network.of_component(len(ids), edges)
 
-    @cached_property
+    @Once
     def epoch(self) -> int:
         """The same number at all nodes of a component, another one after any change of links, members or data."""
-        digest = hashlib.sha256()
-        for node in self.component:
-            entry = self.entries[node]
-            digest.update(f"{node} {entry.version} {entry.hears} {tuple(entry.share)};".encode())
-        return int.from_bytes(digest.digest()[:8], "little") >> 1
+        marks = "".join(f"{node} {self.entries[node].mark};" for node in self.component)
+        return int.from_bytes(hashlib.sha256(marks.encode()).digest()[:8], "little") >> 1
 
     def done(self, nodes: Iterable[int], epoch: int) -> bool:
         """Whether all these nodes have announced that they are done in that epoch."""
@@ -279,12 +332,7 @@ class View:
     def pack(self, nodes: Iterable[int] | None = None) -> bytes:
         """The entries of these nodes, or of all."""
         chosen = sorted(self.entries) if nodes is None else sorted(nodes)
-        return b"".join(_packed(node, self.entries[node]) for node in chosen)
-
-
-def _packed(node: int, entry: Entry) -> bytes:
-    lengths = LENGTHS.pack(len(entry.signature), len(entry.certificate))
-    return entry.content(node) + lengths + entry.signature + entry.certificate
+        return b"".join([self.entries[node].packed(node) for node in chosen])
 
 
 def read_entries(payload: bytes) -> dict[int, Entry]:
@@ -308,15 +356,18 @@ def _ascending(ids: tuple[int, ...]) -> bool:
 
 def _read(payload: bytes, at: int) -> tuple[int, Entry, int]:
     """One entry from a place in a view, and where the next one begins."""
+    (node,) = NODE.unpack_from(payload, at)
+    at += NODE.size
+    begins = at
     fields = FIELDS.unpack_from(payload, at)
-    node, version, news, done_in, begun_in, start, attempt, rows, digest, flags, *numbers = fields
-    n_hears, n_peers = numbers
+    version, news, done_in, begun_in, start, attempt, rows, digest, flags, n_hears, n_peers = fields
     at += FIELDS.size
     if max(n_hears, n_peers) > MOST_NEIGHBOURS or flags > LEFT:
         raise Malformed("view")
     ids = struct.unpack_from(f"<{n_hears + n_peers}I", payload, at)
     hears, peers = ids[:n_hears], ids[n_hears:]
     at += 4 * len(ids)
+    ends = at
     n_signature, n_certificate = LENGTHS.unpack_from(payload, at)
     at += LENGTHS.size
     after = at + n_signature + n_certificate
@@ -333,4 +384,7 @@ def _read(payload: bytes, at: int) -> tuple[int, Entry, int]:
     entry = Entry(
         version, hears, news, done_in, share, left, peers, begun_in, signature, certificate
     )
+    # they are sent on as they came
+    entry.__dict__["_fields"] = payload[begins:ends]
+    entry.__dict__["_sent"] = payload[begins:after]
     return node, entry, after

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.multiclass import check_classification_targets
 from threadpoolctl import threadpool_limits
@@ -359,7 +359,7 @@ class GlmEstimator(GlmPredictions):
             terms,
             np.array(means),
             np.sqrt(np.array(variances)),
-            lambda size: float(norm.ppf(0.5 + 0.5 * size)),
+            lambda size: float(ndtri(0.5 + 0.5 * size)),
             level,
             with_ratio,
         )

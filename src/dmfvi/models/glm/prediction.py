@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, ndtr, softmax
-from scipy.stats import norm
+from scipy.special import expit, ndtr, ndtri, softmax
 from sklearn.utils.metaestimators import available_if
 
 from dmfvi.estimator import generator_of
@@ -351,4 +350,4 @@ def expected_square(link: str, mean: FloatArray, variance: FloatArray) -> FloatA
 
 
 def _normal_quantile(level: float) -> float:
-    return float(norm.ppf(0.5 + 0.5 * level))
+    return float(ndtri(0.5 + 0.5 * level))

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm, qmc
+from scipy import stats
+from scipy.special import ndtri
 
 from dmfvi.linalg import FloatArray, cholesky, inverse
 
@@ -53,8 +54,8 @@ def cubature(dimension: int, size: int | None = None) -> tuple[FloatArray, Float
         for axis in np.meshgrid(*[shares] * dimension, indexing="ij"):
             product *= axis.ravel()
         return grid.reshape(-1, dimension), product
-    uniform = qmc.Sobol(dimension, scramble=True, rng=np.random.default_rng(0))
-    half = norm.ppf(uniform.random(QUASI_RANDOM // 2))
+    uniform = stats.qmc.Sobol(dimension, scramble=True, rng=np.random.default_rng(0))
+    half = ndtri(uniform.random(QUASI_RANDOM // 2))
     half = half @ inverse(cholesky(half.T @ half / len(half))).T
     points = np.concatenate([half, -half])
     return points, np.full(len(points), 1.0 / len(points))

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from dmfvi.families import MultivariateNormal
@@ -384,7 +384,7 @@ class MixedModel(Regression):
             names,
             mean,
             np.sqrt(np.diag(self.coef_covariance_)),
-            lambda size: float(norm.ppf(0.5 + 0.5 * size)),
+            lambda size: float(ndtri(0.5 + 0.5 * size)),
             level,
             [bool(ratio)] * len(names),
         )
@@ -446,7 +446,7 @@ class MixedModel(Regression):
         """Ends of central intervals of a new group's expected target: coefficients and the group's effects are uncertain."""
         check_level(level)
         mean, own, groups = self._predictor(X, offset, exposure)
-        reach = float(norm.ppf(0.5 + 0.5 * level)) * np.sqrt(own + groups)
+        reach = float(ndtri(0.5 + 0.5 * level)) * np.sqrt(own + groups)
         link = LINK[self.family]
         return response(link, mean - reach), response(link, mean + reach)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import norm
+from scipy.special import ndtri
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -104,7 +104,7 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
         """Lower and upper ends of central predictive intervals; equal to X where it is observed."""
         check_level(level)
         filled, std = self.impute(X, return_std=True, uncertainty=uncertainty)
-        width = norm.ppf(0.5 + 0.5 * level) * std
+        width = ndtri(0.5 + 0.5 * level) * std
         return filled - width, filled + width
 
     def plot_components(self, ax: Any = None, level: float = 0.9) -> Any:
@@ -137,7 +137,7 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
         filled, std = np.asarray(filled)[asked], np.asarray(std)[asked]
 
         def interval(level: float) -> tuple[FloatArray, FloatArray]:
-            half = norm.ppf(0.5 + 0.5 * level) * std
+            half = ndtri(0.5 + 0.5 * level) * std
             return filled - half, filled + half
 
         return plot_calibration(known[asked], interval, ax)

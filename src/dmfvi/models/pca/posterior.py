@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+from scipy import optimize
 
 from dmfvi.families import Gamma, MultivariateNormal, Normal, Product
 from dmfvi.families.base import Family
@@ -159,7 +159,9 @@ class PcaPosterior:
     def aligned_to(self, other: PcaPosterior) -> PcaPosterior:
         """With the order and signs of columns that match ``other`` best."""
         overlap = other._unitless.T @ self._unitless
-        _, order = linear_sum_assignment(-np.abs(overlap))
+        order = np.abs(overlap).argmax(axis=1)
+        if len(set(order.tolist())) < self.n_latent:  # two columns have the same best match
+            _, order = optimize.linear_sum_assignment(-np.abs(overlap))
         signs = np.where(overlap[np.arange(self.n_latent), order] < 0, -1.0, 1.0)
         return self.with_columns(order, signs)
 

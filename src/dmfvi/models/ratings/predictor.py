@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.estimator import NetworkEstimator, generator_of
@@ -82,7 +82,7 @@ class RatingPredictor(NetworkEstimator):
         """
         check_level(level)
         mean, variance = self._predict(users, items, quiet)
-        half = norm.ppf(0.5 + 0.5 * level) * np.sqrt(variance)
+        half = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
         low, high = self.rating_scale_
         return np.clip(mean - half, low, high), np.clip(mean + half, low, high)
 
@@ -215,7 +215,7 @@ class RatingPredictor(NetworkEstimator):
         std = np.sqrt(np.maximum(variance - noise, 0.0))
         scores = mean
         if strategy == "ucb":
-            scores = mean + norm.ppf(level) * std
+            scores = mean + ndtri(level) * std
         elif strategy == "thompson":
             rng = generator_of(random_state)
             covariance = unpack_symmetric(belief.covariance[0].astype(np.float64))

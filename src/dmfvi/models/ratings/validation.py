@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from dmfvi.inference.session import Inference
 from dmfvi.linalg import FloatArray
@@ -58,7 +58,7 @@ def evaluate(
 ) -> tuple[float, float]:
     """RMSE and coverage of predictions."""
     error = np.clip(mean, *scale) - ratings
-    half = norm.ppf(0.5 + 0.5 * level) * np.sqrt(variance)
+    half = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
     inside = (ratings >= mean - half) & (ratings <= mean + half)
     return float(np.sqrt(np.mean(error**2))), float(inside.mean())
 

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 from sklearn.base import RegressorMixin
 
 from dmfvi.estimator import generator_of
@@ -113,7 +113,7 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         """Ends of central predictive intervals of new targets (Student)."""
         check_level(level)
         mean, scale, dof = self._predictive(X)
-        width = student.ppf(0.5 + 0.5 * level, dof) * scale
+        width = stdtrit(dof, 0.5 + 0.5 * level) * scale
         return mean - width, mean + width
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -137,7 +137,7 @@ class BayesianLinearRegression(RegressorMixin, Regression):
             terms,
             p["mean"],
             np.sqrt(np.diag(p["scale"]) * p["rate"] / p["shape"]),
-            lambda size: float(student.ppf(0.5 + 0.5 * size, dof)),
+            lambda size: float(stdtrit(dof, 0.5 + 0.5 * size)),
             level,
             [False] * len(terms),
         )

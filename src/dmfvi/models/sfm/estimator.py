@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from scipy.linalg import block_diag
-from scipy.stats import norm
+from scipy.special import ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.estimator import NetworkEstimator
@@ -231,7 +231,7 @@ class StructureFromMotion(NetworkEstimator):
         """Central predictive intervals of the unseen coordinates; equal to the tracks where seen."""
         check_level(level)
         filled, std = self.impute(return_std=True)
-        width = norm.ppf(0.5 + 0.5 * level) * std
+        width = ndtri(0.5 + 0.5 * level) * std
         return filled - width, filled + width
 
     def save_ply(self, path: str | Path) -> Path:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 from sklearn.utils.validation import validate_data
 
 from dmfvi.inference.session import Session
@@ -155,7 +155,7 @@ class SurvivalRegression(Regression):
         """Ends of central intervals of the relative log hazard."""
         check_level(level)
         mean, variance = self._relative(X)
-        reach = float(norm.ppf(0.5 + 0.5 * level)) * np.sqrt(variance)
+        reach = float(ndtri(0.5 + 0.5 * level)) * np.sqrt(variance)
         return mean - reach, mean + reach
 
     def score(self, X: Any, y: Any = None, event: Any = None, *, time: Any = None) -> float:

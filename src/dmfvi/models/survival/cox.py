@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import norm
+from scipy.special import ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.families import MultivariateNormal
@@ -149,7 +149,7 @@ class CoxRegression(SurvivalRegression):
             names,
             self.coef_,
             np.sqrt(np.diag(self.coef_covariance_)),
-            lambda size: float(norm.ppf(0.5 + 0.5 * size)),
+            lambda size: float(ndtri(0.5 + 0.5 * size)),
             level,
             [True] * len(names),
         )

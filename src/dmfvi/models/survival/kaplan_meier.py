@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.estimator import NetworkEstimator
@@ -129,7 +129,7 @@ class KaplanMeier(NetworkEstimator):
         term[some] = d[some] / (n[some] * (n[some] - d[some]))
         inside = (s > 0) & (s < 1)
         log_s = np.log(np.where(inside, s, 0.5))
-        reach = norm.ppf(0.5 + 0.5 * level) * np.sqrt(np.cumsum(term)) / -log_s
+        reach = ndtri(0.5 + 0.5 * level) * np.sqrt(np.cumsum(term)) / -log_s
         low, high = np.exp(log_s * np.exp(reach)), np.exp(log_s * np.exp(-reach))
         return np.where(inside, low, s), np.where(inside, high, s)
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.estimator import generator_of
@@ -205,7 +205,7 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
             [*names, *hazards],
             self._shown_mean,
             np.sqrt(np.diag(self._shown_covariance)),
-            lambda size: float(norm.ppf(0.5 + 0.5 * size)),
+            lambda size: float(ndtri(0.5 + 0.5 * size)),
             level,
             [True] * len(names) + [False] * len(hazards),
         )
