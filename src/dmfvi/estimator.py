@@ -276,8 +276,9 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         reset: bool = True,
         least: int = 1,
         stacklevel: int = 4,
+        copy: bool = True,
     ) -> list[FloatArray]:
-        """One float array per node of this process, from one array or a list of arrays."""
+        """One float array per node of this process, from one array or a list of arrays; without ``copy`` maybe X itself."""
         if is_shard_list(X):
             session.refuse_parts(len(X))
             shards = check_shards(X, allow_empty=not reset)
@@ -296,7 +297,7 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
             if self._takes_missing:
                 warn_of_empty_samples(shards, stacklevel)
         if session.pooled:
-            return [np.concatenate(shards)]
+            return [np.concatenate(shards)] if copy or len(shards) > 1 else shards
         if is_shard_list(X) or not session.whole:
             return shards
         return split_evenly(shards[0], session.network, allow_empty=not reset)
