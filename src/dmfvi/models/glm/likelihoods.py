@@ -48,7 +48,8 @@ class GlmShard:
         stride = n // most
         if stride < 2:
             return self
-        kept = GlmShard(*(np.ascontiguousarray(getattr(self, name)[::stride]) for name in ROWS))
+        parts: list[Any] = [np.ascontiguousarray(getattr(self, name)[::stride]) for name in ROWS]
+        kept = GlmShard(*parts)
         return replace(kept, weight=kept.weight * (n / len(kept.target)), constant=self.constant)
 
 
