@@ -32,15 +32,17 @@ def data(n: int, d: int, poisson: bool = False) -> tuple[np.ndarray, np.ndarray]
     return x, y.astype(float)
 
 
-def cpu(action: Callable[[], Any], repeats: int) -> float:
-    """Least CPU time of some runs; the first, which compiles, does not count."""
-    action()
-    times = []
-    for _ in range(repeats):
-        begin = time.process_time()
-        action()
-        times.append(time.process_time() - begin)
-    return min(times)
+def cpu(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int) -> tuple[float, float]:
+    """Median CPU times of runs that alternate; the first, which compiles, does not count."""
+    times: list[list[float]] = []
+    for _ in range(1 + repeats):
+        times.append([])
+        for action in (ours, theirs):
+            begin = time.process_time()
+            action()
+            times[-1].append(time.process_time() - begin)
+    mine, peers = np.median(times[1:], axis=0)
+    return float(mine), float(peers)
 
 
 def show(what: str, ours: float, theirs: float, peer: str) -> None:
@@ -50,8 +52,9 @@ def show(what: str, ours: float, theirs: float, peer: str) -> None:
 def against_statsmodels(poisson: bool, ours: Any, family: Any) -> None:
     x, y = data(10_000, 20, poisson)
     design = sm.add_constant(x)
-    mine = cpu(lambda: ours(tol=1e-8).fit(x, y), 5)
-    theirs = cpu(lambda: sm.GLM(y, design, family=family).fit(), 5)
+    mine, theirs = cpu(
+        lambda: ours(tol=1e-8).fit(x, y), lambda: sm.GLM(y, design, family=family).fit(), 9
+    )
     show(f"{ours.__name__}, 10,000 x 20", mine, theirs, "statsmodels")
 
 
@@ -62,8 +65,11 @@ def main(rows: str = "1000000") -> None:
     against_statsmodels(True, BayesianPoissonRegression, sm.families.Poisson())
     x, y = data(int(rows), 30)
     fitted = BayesianLogisticRegression(tol=1e-8).fit(x, y)
-    mine = cpu(lambda: BayesianLogisticRegression(tol=1e-8).fit(x, y), 1)
-    theirs = cpu(lambda: LogisticRegression(tol=1e-8, max_iter=1000).fit(x, y), 1)
+    mine, theirs = cpu(
+        lambda: BayesianLogisticRegression(tol=1e-8).fit(x, y),
+        lambda: LogisticRegression(tol=1e-8, max_iter=1000).fit(x, y),
+        3,
+    )
     show(f"logistic, {int(rows):,} x 30, {fitted.n_iter_} sweeps", mine, theirs, "scikit-learn")
 
 

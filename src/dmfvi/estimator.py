@@ -326,8 +326,9 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         reset: bool = True,
         least: int = 1,
         stacklevel: int = 4,
+        copy: bool = True,
     ) -> list[FloatArray]:
-        """One float array per node of this process, from one array or a list of arrays."""
+        """One float array per node of this process, from one array or a list of arrays; without ``copy`` maybe X itself."""
         if is_shard_list(X):
             session.refuse_parts(len(X))
             shards = check_shards(X, allow_empty=not reset)
@@ -349,7 +350,7 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
             before = 0 if reset else getattr(self, "n_samples_", 0)
             self.n_samples_ = before + sum(len(shard) for shard in shards)
         if session.pooled:
-            return [np.concatenate(shards)]
+            return [np.concatenate(shards)] if copy or len(shards) > 1 else shards
         if is_shard_list(X) or not session.whole:
             return shards
         return split_evenly(shards[0], session.network, allow_empty=not reset)

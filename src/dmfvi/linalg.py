@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 FloatArray = NDArray[np.float64]
 
@@ -14,6 +16,19 @@ FloatArray = NDArray[np.float64]
 def plain(value: Any) -> Any:
     """A NumPy scalar as Python's own, so that messages show 0 and not np.int64(0)."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+@lru_cache(maxsize=1)
+def _thread_pools() -> ThreadpoolController:
+    """The BLAS libraries of this process; to look for them takes longer than a small fit."""
+    import scipy.linalg  # noqa: F401 - has one of its own
+
+    return ThreadpoolController()
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Within it BLAS runs in one thread: on small blocks threads wait for each other longer than they work."""
+    return _thread_pools().limit(limits=1, user_api="blas")
 
 
 def relative_norm(difference: FloatArray, reference: FloatArray) -> float:

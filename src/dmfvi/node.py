@@ -235,7 +235,10 @@ def _sweep(job: Job, state: NodeState, progress: Progress) -> tuple[NodeState, b
     if detection is not None:
         detection = detection.swept(converged, Agreement(update.belief, estimate, state.round))
         converged = detection.settled
-    own = _statistics(job, state.shard, update.belief)
+    # after the last sweep nobody sums any more: statistics of its belief would be computed for nothing
+    enough = converged if job.fixed_sweeps is None else state.sweeps + 1 >= job.fixed_sweeps
+    last = enough and detection is None
+    own = state.own if last else _statistics(job, state.shard, update.belief)
     rule_state = job.rule.retarget(state.rule, _target(job, state.view, own))
     state = state._replace(
         rule=rule_state,

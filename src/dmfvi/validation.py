@@ -59,6 +59,9 @@ def check_complete(
     data: FloatArray, names: Sequence[Any] | None, who: str, what: str = "X"
 ) -> None:
     """Refuse missing entries, with their place."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not np.isnan(data.sum()):
+            return
     missing = np.argwhere(np.isnan(data))
     if len(missing):
         row, column = (int(v) for v in missing[0])

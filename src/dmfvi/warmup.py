@@ -61,12 +61,18 @@ def _survival() -> None:
 
 
 def _mixed() -> None:
-    from dmfvi import MixedModel
+    from dmfvi import MixedModel, Network
 
     rng = np.random.default_rng(0)
     x, groups = rng.normal(size=(40, 1)), np.arange(40) % 8
     MixedModel(family="bernoulli", max_iter=2).fit(x, rng.integers(0, 2, 40), groups=groups)
     MixedModel(family="poisson", max_iter=2).fit(x, rng.poisson(2.0, 40), groups=groups)
+    halves = [slice(0, 20), slice(20, 40)]
+    parts = [[whole[half] for half in halves] for whole in (x, rng.integers(0, 2, 40), groups)]
+    shared = MixedModel(
+        family="bernoulli", network=Network.complete(2), across_sites=True, max_iter=2
+    )
+    shared.fit(*parts)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import lru_cache
 from typing import Any
 
 from dmfvi.consensus.allreduce import AllReduce
@@ -32,8 +33,13 @@ RULES: dict[str, type[ConsensusRule]] = {
 
 def settings_of(name: str) -> list[str]:
     """The settings that a rule takes."""
-    parameters = inspect.signature(RULES[name]).parameters.values()
-    return [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+    return list(_settings_of(RULES[name]))
+
+
+@lru_cache(maxsize=32)
+def _settings_of(rule: type[ConsensusRule]) -> tuple[str, ...]:
+    parameters = inspect.signature(rule).parameters.values()
+    return tuple(p.name for p in parameters if p.kind is not p.VAR_KEYWORD)
 
 
 def make(name: str | ConsensusRule, network: Network, **settings: Any) -> ConsensusRule:

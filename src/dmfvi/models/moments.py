@@ -45,7 +45,7 @@ class Density(Protocol):
     @property
     def open_ended(self) -> NDArray[np.bool_]: ...
 
-    def values(self, shard: Any, thetas: FloatArray) -> FloatArray: ...
+    def agreed_values(self, shard: Any, thetas: FloatArray) -> Coroutine: ...
 
     def log_prior(self, theta: FloatArray) -> float: ...
 
@@ -59,7 +59,7 @@ def agree_on_moments(model: Density, shard: Any, belief: LaplaceBelief) -> Corou
     for count in STAGES:
         points, log_density = draws(model, mean, covariance, count)
         inside = np.asarray((points[:, model.open_ended] < LARGEST_LOG).all(1))
-        likelihood = yield model.values(shard, np.where(inside[:, None], points, mean))
+        likelihood = yield from model.agreed_values(shard, np.where(inside[:, None], points, mean))
         prior = np.array([model.log_prior(point) for point in points])
         log_weights = np.asarray(likelihood) + prior - log_density
         log_weights[~inside | ~np.isfinite(log_weights)] = -np.inf

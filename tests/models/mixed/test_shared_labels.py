@@ -16,7 +16,7 @@ from cli_run import dmfvi_command
 from dmfvi import MixedModel, Network
 from dmfvi.deploy.kinds import ModelSettings
 from dmfvi.inference.session import Session
-from dmfvi.models.mixed.shared_labels import _digest, _padded, refuse_shared
+from dmfvi.models.mixed.shared_labels import _digest, _padded, common_labels
 
 at_mode = partial(MixedModel, formula="y ~ x", approximation="laplace")
 
@@ -106,7 +106,8 @@ def test_only_digests_leave_a_site_and_their_number_is_a_power_of_two() -> None:
     assert len(_padded(set())) == 16 * 10
     # no two sites share the digests that stand for no label
     assert not np.array_equal(_padded(set()), _padded(set()))
-    refuse_shared(Session.open(Network.ring(3)), [{None}, {None}, {"a"}])
+    found = common_labels(Session.open(Network.ring(3)), [{None}, {None}, {"a"}], refuse=True)
+    assert found.n_shared == 0
 
 
 def test_every_node_refuses_also_those_without_the_label_or_knows_that_groups_are_nested(

@@ -84,6 +84,20 @@ def one_parameter(code, eta, y, trials):
 
 
 @njit(cache=True)
+def scaled_rows(design, slope, curve, inner, scaled, linear):
+    """scaled_n = sqrt(curve_n) x_n, linear += sum_n (slope_n + curve_n inner_n) x_n; false if a curve is negative."""
+    size = design.shape[1]
+    positive = True
+    for n in range(len(design)):
+        positive &= curve[n] >= 0.0
+        root, pull = math.sqrt(abs(curve[n])), slope[n] + curve[n] * inner[n]
+        for j in range(size):
+            scaled[n, j] = root * design[n, j]
+            linear[j] += pull * design[n, j]
+    return positive
+
+
+@njit(cache=True)
 def rule_of(variance, limits):
     """Which quadrature rule a variance needs."""
     rule = 0

@@ -11,11 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.multiclass import check_classification_targets
-from threadpoolctl import threadpool_limits
 
 from dmfvi.inference.model import Model
 from dmfvi.inference.session import InferenceObserver, Session
-from dmfvi.linalg import FloatArray, plain
+from dmfvi.linalg import FloatArray, one_blas_thread, plain
 from dmfvi.models.glm.likelihoods import GlmShard, Likelihood, contrasts, likelihood_of
 from dmfvi.models.glm.model import GeneralizedLinear, LearnedPrecision
 from dmfvi.models.glm.prediction import GlmPredictions
@@ -139,8 +138,7 @@ class GlmEstimator(GlmPredictions):
             self._prepared(self._design(x), t) for x, t in zip(shards, targets, strict=True)
         ]
         volume = -self._target.weight * float(np.log(self._target.scale))
-        # blocks of rows are small: threads would wait for each other longer than they work
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             return self._fit(session, model, prepared, log_volume=volume, observer=observer)
 
     def _check_settings(self) -> None:
@@ -186,8 +184,9 @@ class GlmEstimator(GlmPredictions):
     def _one_target(self, node: int, y: NDArray[Any], rows: dict[str, list[FloatArray]]) -> Targets:
         n = len(y)
         own = {name: parts[node] for name, parts in rows.items()}
-        weight = own.get("sample_weight", np.ones(n))
-        exposure, trials = own.get("exposure"), own.get("trials", np.ones(n))
+        ones = np.ones(n)
+        weight, trials = own.get("sample_weight", ones), own.get("trials", ones)
+        exposure = own.get("exposure")
         for name, part, least in (("sample_weight", weight, 0.0), ("trials", trials, 0.0)):
             if (part < least).any():
                 raise ValueError(f"{name} must not be negative, received {part.min():g}")

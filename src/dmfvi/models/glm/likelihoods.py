@@ -9,7 +9,8 @@ dispersion, cut points). Under a Gaussian q they are jointly Gaussian, and a row
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,10 @@ from scipy.special import gammaln
 from dmfvi.linalg import FloatArray, cholesky
 from dmfvi.models.glm.quadrature import cubature, rules, size_for
 
-#: rows that are worked on at a time
-BLOCK = 8192
+#: numbers of a design that are worked on at a time: with their product they fit into a core's cache
+BLOCK = 65_536
+#: rows of a block at least
+FEWEST_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,19 @@ class GlmShard:
 
     def blocks(self) -> list[GlmShard]:
         """Consecutive rows that fit into a cache."""
+        n, size = len(self.target), max(BLOCK // max(self.design.shape[1], 1), FEWEST_ROWS)
+        whole = [getattr(self, name) for name in ROWS]
+        return [GlmShard(*(part[i : i + size] for part in whole)) for i in range(0, n, size)]
+
+    def thinned(self, most: int) -> GlmShard:
+        """Every k-th row with k times its weight, about ``most`` rows; of less than twice as many, all."""
         n = len(self.target)
-        return [
-            GlmShard(*(getattr(self, name)[i : i + BLOCK] for name in ROWS))
-            for i in range(0, n, BLOCK)
-        ]
+        stride = n // most
+        if stride < 2:
+            return self
+        parts: list[Any] = [np.ascontiguousarray(getattr(self, name)[::stride]) for name in ROWS]
+        kept = GlmShard(*parts)
+        return replace(kept, weight=kept.weight * (n / len(kept.target)), constant=self.constant)
 
 
 ROWS = ("design", "target", "offset", "weight", "trials")
@@ -73,12 +84,28 @@ class Likelihood(ABC):
         return 0.0
 
 
-def weighted_gram(design: FloatArray, curve: FloatArray) -> FloatArray:
-    """X' diag(curve) X; half the work where no curve is negative."""
-    if (curve >= 0).all():
-        scaled = design * np.sqrt(curve)[:, None]
-        return np.asarray(scaled.T @ scaled)
-    return np.asarray((design * curve[:, None]).T @ design)
+def weighted_sums(
+    design: FloatArray, slope: FloatArray, curve: FloatArray, inner: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """X' (slope + curve inner) and X' diag(curve) X; half the work where no curve is negative."""
+    from dmfvi.models.glm._kernels_numba import scaled_rows
+
+    scaled, linear = np.empty(design.shape), np.zeros(design.shape[1])
+    if scaled_rows(design, slope, curve, inner, scaled, linear):
+        return linear, np.asarray(scaled.T @ scaled)
+    return linear, np.asarray((design * curve[:, None]).T @ design)
+
+
+@cache
+def _one_parameter_kernel(name: str) -> Any:
+    """The compiled loop over rows of a link; imported when it is used."""
+    if name == "logit":
+        from dmfvi.models.glm._logit_numba import logit_rows
+
+        return logit_rows
+    from dmfvi.models.glm._kernels_numba import one_parameter_rows
+
+    return partial(one_parameter_rows, OneParameter.CODES.index(name))
 
 
 @dataclass(frozen=True)
@@ -90,29 +117,19 @@ class OneParameter(Likelihood):
     CODES = ("logit", "probit", "log")
 
     def sums(self, rows: GlmShard, mean: FloatArray, root: FloatArray | None) -> RowSums:
-        from dmfvi.models.glm._kernels_numba import one_parameter_rows
-
         x, n = rows.design, len(rows.target)
         inner = x @ mean
         spread = np.zeros(n) if root is None else np.einsum("ni,ni->n", *[x @ root] * 2)
         slope, curve = np.empty(n), np.empty(n)
-        code = self.CODES.index(self.name)
-        value = one_parameter_rows(
-            code,
-            inner + rows.offset,
-            spread,
-            rows.target,
-            rows.trials,
-            rows.weight,
-            *rules(),
-            slope,
-            curve,
-        )
-        return RowSums(x.T @ (slope + curve * inner), weighted_gram(x, curve), value)
+        given = inner + rows.offset, spread, rows.target, rows.trials, rows.weight
+        value = _one_parameter_kernel(self.name)(*given, *rules(), slope, curve)
+        return RowSums(*weighted_sums(x, slope, curve, inner), value)
 
     def constant(self, target: FloatArray, weight: FloatArray, trials: FloatArray) -> float:
         if self.name == "log":
             return -float(weight @ gammaln(target + 1.0))
+        if (trials == 1.0).all():
+            return 0.0
         ways = gammaln(trials + 1.0) - gammaln(target + 1.0) - gammaln(trials - target + 1.0)
         return float(weight @ ways)
 
@@ -179,8 +196,9 @@ class SharedParameters(Likelihood):
             psi_curve,
         )
         cross = x.T @ mixed
-        precision = np.block([[weighted_gram(x, curve), cross], [cross.T, psi_curve]])
-        linear = np.concatenate([x.T @ (slope + curve * inner), psi_slope + mixed.T @ inner])
+        own, gram = weighted_sums(x, slope, curve, inner)
+        precision = np.block([[gram, cross], [cross.T, psi_curve]])
+        linear = np.concatenate([own, psi_slope + mixed.T @ inner])
         linear[:p] += cross @ mean[p:]
         linear[p:] += psi_curve @ mean[p:]
         return RowSums(linear, precision, value)

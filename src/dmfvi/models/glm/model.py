@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -33,6 +33,11 @@ from dmfvi.tags import stored_as
 
 #: Newton steps towards the mode at most, and the squared length of a step (in posterior deviations) that is the last
 NEWTON_STEPS, NEAR_MODE = 200, 1e-2
+#: rows of a node with which the search for the mode begins, and the squared step at which it goes on with all rows: the
+#: mode of a part is several deviations away in every direction
+START_ROWS, NEAR_PART = 50_000, 1.0
+#: squared length of the step that need not be taken any more
+NEXT_STEP = 1e-6
 #: a step is halved when the bound falls by more than this part of it
 BOUND_ROUNDING = 1e-11
 #: KL between beliefs below which a step is taken as it is: there a quadrature's error can outweigh the gain
@@ -57,6 +62,14 @@ class GlmBelief:
     objective: float = float("-inf")
     step: float = 1.0
     residual: float = float("inf")  # relative length of the last whole step
+
+
+class Climbed(NamedTuple):
+    """A mode, minus the log density's second derivative beside it, and the rows of all nodes that were left out."""
+
+    mode: FloatArray
+    precision: FloatArray
+    left_out: float
 
 
 @dataclass(frozen=True)
@@ -166,14 +179,31 @@ class GeneralizedLinear(Model):
     # -- the start ----------------------------------------------------------------------------
 
     def start(self, shard: GlmShard, rng: np.random.Generator) -> Generator[Any, FloatArray, Any]:
-        """The mode and the curvature there, by agreed Newton sums; steps that lower the density are halved."""
+        """The mode and the curvature there, by agreed Newton sums; of many rows from the mode of a part of them."""
+        part = shard.thinned(START_ROWS)
+        climbed = yield from self._climb(part, self.prior_mean, len(shard.target))
+        if climbed.left_out:
+            climbed = yield from self._climb(shard, climbed.mode, len(shard.target))
+        self._refuse_improper(climbed.precision)
+        q = MultivariateNormal(climbed.precision @ climbed.mode, -0.5 * climbed.precision)
+        packed = yield Broadcast(q.pack())
+        return GlmBelief(q.unpack(packed))
+
+    def _climb(
+        self, shard: GlmShard, here: FloatArray, rows: int
+    ) -> Generator[Any, FloatArray, Climbed]:
+        """Newton steps from here; steps that lower the density are halved."""
         prior = self.precisions(None)
-        here, best = self.prior_mean.copy(), -np.inf
+        best, left_out, length = -np.inf, 0.0, 0.0
         step: FloatArray = np.zeros(len(prior))
         definite: FloatArray = np.diag(np.maximum(prior, 1e-8))
         for _ in range(NEWTON_STEPS):
             tried = here + step
-            linear, precision, value = self.parts((yield self.row_sums(shard, tried, None)))
+            total = yield np.append(
+                self.row_sums(shard, tried, None), float(rows - len(shard.target))
+            )
+            linear, precision, value = self.parts(total[:-1])
+            left_out = float(total[-1])
             value -= 0.5 * float(prior @ (tried - self.prior_mean) ** 2)
             if not value >= best - BOUND_ROUNDING * abs(best):
                 step = 0.5 * step
@@ -184,12 +214,13 @@ class GeneralizedLinear(Model):
             gradient = linear - precision @ here - prior * (here - self.prior_mean)
             definite = self._without_dispersion(definite, gradient)
             step = np.asarray(np.linalg.solve(definite, gradient))
-            if gradient @ step < NEAR_MODE:
+            length, before = float(gradient @ step), length
+            # Newton steps shrink quadratically: the next would have the squared length length^3 / before^2
+            if length < (NEAR_PART if left_out else NEAR_MODE) or (
+                length < NEAR_PART and length**3 < NEXT_STEP * before**2
+            ):
                 break
-        self._refuse_improper(definite)
-        q = MultivariateNormal(definite @ (here + step), -0.5 * definite)
-        packed = yield Broadcast(q.pack())
-        return GlmBelief(q.unpack(packed))
+        return Climbed(here + step, definite, left_out)
 
     def _without_dispersion(self, definite: FloatArray, gradient: FloatArray) -> FloatArray:
         """Hold a dispersion where the prior has it: with more columns than rows the joint mode has none at all."""

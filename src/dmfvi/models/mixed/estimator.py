@@ -8,8 +8,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import validate_data
 
 from dmfvi.families import MultivariateNormal
 from dmfvi.inference.session import Inference, InferenceObserver, Session
@@ -19,19 +18,17 @@ from dmfvi.models.glm.targets import (
     TargetUnits,
     agree_on_target,
     check_targets,
-    expected_response,
-    response,
 )
+from dmfvi.models.mixed.across_sites import divided, sharing
+from dmfvi.models.mixed.answers import MixedAnswers
 from dmfvi.models.mixed.model import FAMILIES, POINTS, GroupedShard, MixedEffects
-from dmfvi.models.mixed.shared_labels import check_one_form, refuse_shared
+from dmfvi.models.mixed.shared_labels import CommonLabels, check_one_form, common_labels
 from dmfvi.models.moments import MOST_PARAMETERS, agree_on_moments
-from dmfvi.models.regression.base import VAGUE_INTERCEPT, Regression, agree_on_weighted_units
+from dmfvi.models.regression.base import VAGUE_INTERCEPT, agree_on_weighted_units
 from dmfvi.models.regression.columns import is_frame, summed
 from dmfvi.models.regression.labels import labels_of, numbered, without_missing
 from dmfvi.models.regression.posterior import CoefficientPosterior
-from dmfvi.shard_lists import joined
-from dmfvi.summary_table import Row, SummaryTable, rows_of
-from dmfvi.validation import check_choice, check_level, check_positive, is_shard_list, unmasked
+from dmfvi.validation import check_choice, check_positive, is_shard_list, unmasked
 
 #: default prior precision of coefficients in agreed units, and prior mean of log deviations of effects
 WEAK, LOG_DEVIATION = 1.0, -1.0
@@ -39,20 +36,18 @@ WEAK, LOG_DEVIATION = 1.0, -1.0
 OFF_DIAGONAL, LOG_NOISE = 1.0, 0.1
 #: how far below zero a log noise variance may lie for sums to be more than rounding, in a handful of rows
 REACHABLE = 50.0
-LINK = {"gaussian": "identity", "bernoulli": "logit", "poisson": "log"}
-#: draws for intervals of variance components
-DRAWS = 4000
 
 
 @dataclass(eq=False, repr=False)
-class MixedModel(Regression):
+class MixedModel(MixedAnswers):
     """Regression with an intercept, and slopes if wanted, that differ from group to group: the pooled posterior at every node.
 
         eta = x.w + v.b_g,   b_g ~ N(0, S),   v = (1, columns with random slopes)
 
-    All rows of a group are at one site. A site integrates its groups' effects out (adaptive Gauss-Hermite quadrature, exact for Gaussian targets) and sends
+    A site integrates the effects of groups that no other site has out (adaptive Gauss-Hermite quadrature, exact for Gaussian targets) and sends
     sums over groups; effects of single groups stay where they are. Sites compare digests of their labels: a label at two sites is refused, unless
-    ``nested`` says that it is two groups.
+    ``nested`` says that it is two groups, or ``across_sites`` that it is one. Of those the sites agree on the integrand point by point, so sums over each
+    one's rows leave a site, and all sites could compute its effects; labels do not leave it.
 
     Parameters
     ----------
@@ -63,6 +58,9 @@ class MixedModel(Regression):
     nested : bool
         Whether groups are nested in sites: equal labels at different sites are different groups, as wards numbered by each hospital. Otherwise a
         label is one group: a network refuses one that occurs at several sites, and one machine (``network=None``) puts its rows together.
+    across_sites : bool
+        Whether rows of a group may lie at several sites: equal labels are then one group, as patients who visit several hospitals. A sweep exchanges
+        about 25 (1 + P)(2 + P) / 2 numbers for each such group, P parameters, and 361 or 1331 instead of 25 with one or two random slopes.
     prior_precision : float, array (n_features,) or None
         Prior precision of the coefficients; None is 1 in standardised features and (gaussian) standardised targets.
     intercept_precision : float
@@ -106,6 +104,7 @@ class MixedModel(Regression):
     family: Literal["gaussian", "bernoulli", "poisson"] = "gaussian"
     random_slopes: tuple[str, ...] = ()
     nested: bool = False
+    across_sites: bool = False
     intercept_precision: float = VAGUE_INTERCEPT
     deviation_precision: float = 0.25
     approximation: Literal["moments", "laplace"] = "moments"
@@ -154,13 +153,21 @@ class MixedModel(Regression):
             raise ValueError(f"random_slopes names {unknown}, which are none of the terms {names}")
         self._varies = [names.index(name) for name in self._slopes]
         counts = [np.array([float(len(np.unique(group)))]) for _, _, group in parts]
-        self.n_groups_ = round(float(summed(session, counts)[0]))
-        shards = [self._prepared(*part) for part in parts]
+        self.n_groups_ = round(float(summed(session, counts)[0])) - self._common.repeated
+        model = self._make_model()
+        shards: list[Any] = [self._prepared(*part) for part in parts]
+        if self._common.n_shared:
+            model = sharing(model, self._common.n_shared)
+            numbers = [self._shared_numbers(place, part[2]) for place, part in enumerate(parts)]
+            shards = [divided(shard, n) for shard, n in zip(shards, numbers, strict=True)]
         volume = -self._target.weight * float(np.log(self._target.scale))
-        self._fit(session, self._make_model(), shards, log_volume=volume, observer=observer)
+        self._fit(session, model, shards, log_volume=volume, observer=observer)
         if self.approximation == "moments":
             self._take_moments(session, shards, volume)
-        self._effects = self._effects_of(shards, parts)
+        self._effects = self._effects_of(session, shards, parts)
+        if self._common.n_shared:  # what is kept and saved has no effects of groups
+            self._model = self._make_model()
+            self._node_beliefs = [belief.plain() for belief in self._node_beliefs]
         self._warn_of_mode()
         return self
 
@@ -195,8 +202,13 @@ class MixedModel(Regression):
         check_choice("approximation", self.approximation, ["moments", "laplace"])
         check_positive("intercept_precision", self.intercept_precision)
         check_positive("deviation_precision", self.deviation_precision)
-        if not isinstance(self.nested, bool | np.bool_):
-            raise ValueError(f"nested must be True or False, received {self.nested!r}")
+        for name in ("nested", "across_sites"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise ValueError(f"{name} must be True or False, received {getattr(self, name)!r}")
+        if self.nested and self.across_sites:
+            raise ValueError(
+                "nested=True says that equal labels at two sites are two groups, across_sites=True that they are one: choose one of them"
+            )
         slopes = self._slopes
         if len(set(slopes)) < len(slopes):
             raise ValueError(f"random_slopes names a term twice, received {list(slopes)}")
@@ -247,11 +259,7 @@ class MixedModel(Regression):
             X = np.asarray(X, dtype=np.float64)
             order = np.argsort(marks, kind="stable")
         pairs = self._pairs(X, y, session)
-        alone = session.pooled or (session.whole and not listed)
-        if not (alone or self.nested):
-            refuse_shared(session, [set(part) for part in (labels if listed else [labels])])
-        elif listed and not apart:
-            check_one_form([set(part) for part in labels])
+        self._common = self._compared(labels, listed, apart, session)
         rows = [x for x, _ in pairs]
         values = {n: np.concatenate(self._row_values(n, v, X, rows)) for n, v in given.items()}
         whole = np.concatenate(rows)[order]
@@ -272,6 +280,16 @@ class MixedModel(Regression):
                 *(np.split(v, ends) for v in (whole, target, offsets, group)), strict=True
             )
         ]
+
+    def _compared(self, labels: Any, listed: bool, apart: bool, session: Session) -> CommonLabels:
+        """Which labels several sites have, where that matters."""
+        alone = session.pooled or (session.whole and not listed)
+        each = [set(part) for part in (labels if listed else [labels])]
+        if listed and not apart and (alone or self.across_sites):
+            check_one_form(each)
+        if alone or self.nested:
+            return CommonLabels([{}] * len(each), 0, 0)
+        return common_labels(session, each, refuse=not self.across_sites)
 
     def _check_values(self, target: NDArray[Any]) -> None:
         if self.family == "bernoulli":
@@ -351,136 +369,6 @@ class MixedModel(Regression):
         self.effects_std_ = np.median(self._deviations(), axis=0)
         if self.family == "gaussian":
             self.noise_variance_ = float(np.exp(p["mean"][size]))
-
-    def _effect_units(self) -> FloatArray:
-        """T: effects in the data's units, the intercept's at covariates of zero, are T times those in agreed units."""
-        units, scale = self._units, self._target.scale
-        size = 1 + len(self._varies)
-        turn = np.zeros((size, size))
-        turn[0, 0] = scale
-        for k, j in enumerate(self._varies, 1):
-            turn[k, k] = scale / units.scale[j]
-            if self._centred:
-                turn[0, k] = -scale * units.shift[j] / units.scale[j]
-        return turn
-
-    def _deviations(self) -> FloatArray:
-        """Draws of the effects' deviations in the data's units (draws, effects)."""
-        belief = self._model.posterior(self._belief)
-        turn = self._effect_units()
-        draws = belief.sample(np.random.default_rng(0), DRAWS)
-        return np.array(
-            [np.sqrt(np.square(turn @ self._model.factor(theta)).sum(1)) for theta in draws]
-        )
-
-    # -- the table ----------------------------------------------------------------------------
-
-    def coefficient_table(self, level: float = 0.9) -> SummaryTable:
-        """Coefficients, then deviations of the groups' effects and of the noise, with central intervals."""
-        names = self._names() + (["Intercept"] if self._has_intercept else [])
-        mean = np.append(self.coef_, self.intercept_)[: len(names)]
-        ratio = {"bernoulli": "odds ratio", "poisson": "rate ratio"}.get(self.family, "")
-        rows = rows_of(
-            names,
-            mean,
-            np.sqrt(np.diag(self.coef_covariance_)),
-            lambda size: float(ndtri(0.5 + 0.5 * size)),
-            level,
-            [bool(ratio)] * len(names),
-        )
-        ends = [0.5 - 0.5 * level, 0.5, 0.5 + 0.5 * level]
-        draws = [*self._deviations().T]
-        labels = [f"sd of {name} by group" for name in ("Intercept", *self._slopes)]
-        if self.family == "gaussian":
-            p = self.posterior_.parameters()
-            at = len(names)
-            z = np.random.default_rng(0).standard_normal(DRAWS)
-            draws.append(np.exp(0.5 * (p["mean"][at] + np.sqrt(p["covariance"][at, at]) * z)))
-            labels.append("sd of noise")
-        for label, values in zip(labels, draws, strict=True):
-            low, middle, high = (float(v) for v in np.quantile(values, ends))
-            rows.append(Row(label, middle, float(values.std()), low, high, None, None, None))
-        title = f"{self.family} mixed model, {LINK[self.family]} link"
-        facts = self._facts()
-        facts.insert(1, ("groups", f"{self.n_groups_}"))
-        exact = np.isfinite(self.n_effective_draws_)
-        facts.append(("posterior", "means and covariance" if exact else "Gaussian at the mode"))
-        return SummaryTable(title, facts, level, ratio, rows)
-
-    # -- predictions --------------------------------------------------------------------------
-
-    def _predictor(
-        self, X: Any, offset: Any, exposure: Any
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Mean of each row's linear predictor, its variance by the coefficients, and by a new group's effects."""
-        rows = self._checked_rows(X)
-        design, (shift, scale, _) = self._design(rows), self._target
-        p = self._model.posterior(self._belief).parameters()
-        size = design.shape[1]
-        mean = shift + scale * (design @ p["mean"][:size])
-        own = np.einsum("ni,ij,nj->n", design, p["covariance"][:size, :size], design, optimize=True)
-        effects = self._varying(design) @ self._model.factor(p["mean"])
-        given = {"offset": offset, "exposure": exposure}
-        known = {n: self._row_values(n, v, X, [rows])[0] for n, v in given.items() if v is not None}
-        spread = scale**2 * np.square(effects).sum(1)
-        return mean + self._offset(known, len(rows)), scale**2 * np.maximum(own, 0.0), spread
-
-    def predict(
-        self, X: Any, return_std: bool = False, *, offset: Any = None, exposure: Any = None
-    ) -> Any:
-        """Expected targets in a group that is not known (bernoulli: the probability of 1), averaged over groups and posterior.
-
-        With ``return_std`` also the posterior deviation of the expected target.
-        """
-        mean, own, groups = self._predictor(X, offset, exposure)
-        link = LINK[self.family]
-        expected = expected_response(link, mean, own + groups)
-        if not return_std:
-            return expected
-        ends = [expected_response(link, mean + s * np.sqrt(own), groups) for s in (-1.0, 1.0)]
-        return expected, 0.5 * (ends[1] - ends[0])
-
-    def predict_interval(
-        self, X: Any, level: float = 0.9, *, offset: Any = None, exposure: Any = None
-    ) -> tuple[FloatArray, FloatArray]:
-        """Ends of central intervals of a new group's expected target: coefficients and the group's effects are uncertain."""
-        check_level(level)
-        mean, own, groups = self._predictor(X, offset, exposure)
-        reach = float(ndtri(0.5 + 0.5 * level)) * np.sqrt(own + groups)
-        link = LINK[self.family]
-        return response(link, mean - reach), response(link, mean + reach)
-
-    def random_effects(self, site: int = 0) -> dict[Any, FloatArray]:
-        """Posterior means of the effects (intercept at covariates of zero, slopes) of a site's groups, shrunken to zero, at the mode.
-
-        Keys are the labels with their own type; with ``nested`` and a list of sites, pairs (site, label). Effects are in the process that has the
-        rows, and in no file.
-        """
-        check_is_fitted(self)
-        known = getattr(self, "_effects", None)
-        if known is None:
-            raise ValueError("effects of groups are not in files: fit the model where the rows are")
-        if not 0 <= site < len(known):
-            raise ValueError(f"site must be below {len(known)}, received {site}")
-        return dict(known[site])
-
-    def _effects_of(
-        self, shards: list[GroupedShard], parts: list[tuple[FloatArray, Targets, NDArray[Any]]]
-    ) -> list[dict[Any, FloatArray]]:
-        theta = self._model.posterior(self._belief).parameters()["mean"]
-        turn, made = self._effect_units(), []
-        for shard, (_, _, group) in zip(shards, parts, strict=True):
-            effects = self._model.expand_with_effects(shard, theta)[1] @ turn.T
-            keys = [self._group_keys[number] for number in np.unique(group)]
-            made.append(dict(zip(keys, effects, strict=True)))
-        return made
-
-    def score(self, X: Any, y: Any = None, *, offset: Any = None, exposure: Any = None) -> float:
-        """R^2 of expected targets in groups that are not known; y may be in the formula."""
-        from sklearn.metrics import r2_score  # 10 MB that a fit does not need
-
-        expected = joined(self.predict(X, offset=offset, exposure=exposure))
-        return float(r2_score(column_or_1d(self._scored(X, y)), expected))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from dmfvi.inference.model import Update
+from dmfvi.inference.model import Coroutine, Update
 from dmfvi.linalg import FloatArray
 from dmfvi.models.laplace import Expansion, LaplaceBelief, LaplaceModel
 
@@ -166,6 +167,10 @@ class MixedEffects(LaplaceModel):
         if self.family == "poisson":
             found -= float(gammaln(shard.target + 1.0).sum())
         return np.asarray(found)
+
+    def agreed_values(self, shard: Any, thetas: FloatArray) -> Coroutine:
+        """The log likelihood of all nodes' data at many theta: one sum."""
+        return (yield self.values(shard, thetas))
 
     def _rule(self, by_size: Mapping[int, int] = POINTS) -> tuple[FloatArray, FloatArray]:
         """Points (K, q) and weights of E[f(z)] for z ~ N(0, I)."""

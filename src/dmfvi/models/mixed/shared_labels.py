@@ -1,4 +1,4 @@
-"""Labels of groups that occur at several sites, found by digests: a group must have all its rows at one site.
+"""Labels of groups that occur at several sites, found by digests.
 
 Every site sends a digest of each of its labels, filled up to a power of two with others that stand for none. So sites learn how many groups another has
 (to a factor of two) and which labels they have in common, and can try whether another site has a label that they guess; labels are not sent.
@@ -10,7 +10,7 @@ import re
 import secrets
 from collections.abc import Collection, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,18 @@ FEWEST_DIGESTS = 16
 NAMED = 3
 
 
-def refuse_shared(session: Session, labels: Sequence[Collection[Any]]) -> None:
-    """Raise ValueError at all sites where two of them have a label in common; one collection for each site of this process."""
+class CommonLabels(NamedTuple):
+    """Labels that several sites have: their numbers, the same at all sites, for each site of this process; how many; sites beside the first of each."""
+
+    numbers: list[dict[Any, int]]
+    n_shared: int
+    repeated: int
+
+
+def common_labels(
+    session: Session, labels: Sequence[Collection[Any]], *, refuse: bool
+) -> CommonLabels:
+    """Which labels of each site of this process other sites have, too; with ``refuse`` a ValueError at all sites if there is any."""
     own = [
         {_digest(_common_form(label)): label for label in part if label is not None}
         for part in labels
@@ -41,17 +51,25 @@ def refuse_shared(session: Session, labels: Sequence[Collection[Any]]) -> None:
         for at in range(0, len(whole), DIGEST_SIZE):
             holders.setdefault(whole[at : at + DIGEST_SIZE], []).append(site)
     shared = {digest: sites for digest, sites in holders.items() if len(sites) > 1}
-    if not shared:
-        return
+    if not refuse or not shared:
+        order = {digest: number for number, digest in enumerate(sorted(shared))}
+        numbers = [
+            {name: order[d] for name, d in _digests(part).items() if d in order} for part in labels
+        ]
+        return CommonLabels(numbers, len(order), sum(len(s) - 1 for s in shared.values()))
     known = {digest: label for part in own for digest, label in part.items() if digest in shared}
     named = sorted(map(repr, known.values()))[:NAMED]
     which = f", as {' and '.join(named)}" if named else ""
     sites = next(iter({d: s for d, s in shared.items() if not known or d in known}.values()))
     raise ValueError(
         f"groups has {len(shared)} label{'s' if len(shared) > 1 else ''} at more than one site{which} "
-        f"(sites {' and '.join(map(str, sites[:NAMED]))}), and a group must have all its rows at one site. If these are different groups, as wards numbered "
-        "by each hospital, say nested=True; if they are the same, bring their rows to one site"
+        f"(sites {' and '.join(map(str, sites[:NAMED]))}). If these are different groups, as wards numbered "
+        "by each hospital, say nested=True; if they are the same, say across_sites=True: sums over rows of each such group are then exchanged"
     )
+
+
+def _digests(labels: Collection[Any]) -> dict[Any, bytes]:
+    return {label: _digest(_common_form(label)) for label in labels if label is not None}
 
 
 def check_one_form(labels: Sequence[Collection[Any]]) -> None:

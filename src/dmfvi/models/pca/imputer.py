@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
@@ -13,7 +13,8 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from dmfvi.linalg import FloatArray
 from dmfvi.models.mixture.estimator import BayesianGaussianMixture
 from dmfvi.models.pca.estimator import BayesianPCA
-from dmfvi.validation import is_shard_list, unmasked
+from dmfvi.models.pca.held_out import REFERENCE, hold_out
+from dmfvi.validation import check_choice, check_level, check_whole, is_shard_list, unmasked
 
 #: rows' worth of the whole table's spread that each component of a candidate mixture begins with
 PSEUDO_ROWS = 5
@@ -60,13 +61,17 @@ def _cell(values: FloatArray) -> float:
     return float(apart.min()) if 0 < len(apart) < len(steps) else 0.0
 
 
+def _tables(X: Any) -> list[FloatArray]:
+    """Plain arrays, one for each node or one for all."""
+    return [
+        check_array(unmasked(part), dtype=np.float64, ensure_all_finite="allow-nan")
+        for part in (X if is_shard_list(X) else [X])
+    ]
+
+
 def fitted_by_bound(models: Sequence[Any], X: Any) -> tuple[Any, FloatArray]:
     """The model with the highest bound for the dequantized table, fitted to the table itself, and the bounds."""
-    parts = list(X) if is_shard_list(X) else [X]
-    tables = [
-        check_array(unmasked(part), dtype=np.float64, ensure_all_finite="allow-nan")
-        for part in parts
-    ]
+    tables = _tables(X)
     spread = dequantized(np.concatenate(tables))
     same = np.array_equal(spread, np.concatenate(tables), equal_nan=True)
     told = np.split(spread, np.cumsum([len(table) for table in tables])[:-1])
@@ -87,6 +92,11 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         The model that is fitted, for example ``BayesianPCA(3, network=...)``. Of a list the model with the highest bound
         is kept; "auto" is a list of factor analysis, one Gaussian and mixtures of two and three, on one machine, compared by their bounds for the
         dequantized table: values that are rounded get the digits back at random. None is ``BayesianPCA(noise="feature")``.
+    calibration : {"model", "held-out"}
+        Intervals as the model has them, or stretched column by column so that they cover observed entries that are hidden in turn: the model is
+        fitted ``n_folds`` times more, and only counts of scores are summed over nodes. For columns whose shape the model does not have (skewed, rounded).
+    n_folds : int
+        Folds of the held-out calibration; an entry is predicted without its own fold.
 
     Attributes
     ----------
@@ -94,6 +104,8 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         The fitted model; ``dmfvi.save`` keeps it.
     lower_bounds_ : array (n_models,)
         Bounds of the models that were fitted, in the order of the list; of "auto" for the dequantized table.
+    calibration_ : HeldOut
+        Counts of held-out scores, where they were asked for; ``stretch(level)`` is the factor of each column's interval.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : array of str
@@ -110,9 +122,13 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """
 
     estimator: Any = None
+    calibration: Literal["model", "held-out"] = "model"
+    n_folds: int = 5
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the model to X (n_samples, n_features) with NaN for missing entries, or to a list with one array per node."""
+        check_choice("calibration", self.calibration, ["model", "held-out"])
+        check_whole("n_folds", self.n_folds, 2)
         models = self._candidates(X)
         if isinstance(self.estimator, str):
             self.estimator_, self.lower_bounds_ = fitted_by_bound(models, X)
@@ -125,6 +141,8 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                     "estimator must be one model, or a list of models that have a bound"
                 )
             self.estimator_ = fitted[int(np.argmax(bounds)) if len(fitted) > 1 else 0]
+        if self.calibration == "held-out":
+            self.calibration_ = hold_out(self.estimator_, _tables(X), int(self.n_folds))
         self.n_features_in_ = self.estimator_.n_features_in_
         if hasattr(self.estimator_, "feature_names_in_"):
             self.feature_names_in_ = self.estimator_.feature_names_in_
@@ -157,6 +175,17 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """X with its missing entries filled."""
         check_is_fitted(self)
         return self.estimator_.impute(X)
+
+    def impute_interval(self, X: Any, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper ends of predictive intervals; equal to X where it is observed."""
+        check_is_fitted(self)
+        if self.calibration == "model":
+            return self.estimator_.impute_interval(X, level)
+        check_level(level)
+        mean = self.estimator_.impute(X)
+        stretch = self.calibration_.stretch(level)
+        low, high = self.estimator_.impute_interval(X, REFERENCE)
+        return mean + stretch * (low - mean), mean + stretch * (high - mean)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

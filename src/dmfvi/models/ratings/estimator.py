@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from threadpoolctl import threadpool_limits
 
 from dmfvi.engines.base import RoundRecord
 from dmfvi.inference.session import Inference, Session
+from dmfvi.linalg import one_blas_thread
 from dmfvi.models.ratings.belief import RatingBelief
 from dmfvi.models.ratings.catalogue import agree_on_catalogue
 from dmfvi.models.ratings.checkpoint import Checkpoint
@@ -179,7 +179,7 @@ class RatingFactorization(RatingPredictor):
         self._errors: list[float] = [] if resume is None else list(resume.errors)
         pairs = [(block.rows, block.rows.transposed(n_items)) for block in given.blocks]
         # the kernels use all cores; threads inside BLAS would only stand in their way
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             model = self._agreed_model(session, pairs, seed)
             # only the agreed counts show which items no user has rated
             _say_what_is_empty(given.n_empty_users, int((model.item_counts < 0.5).sum()))

@@ -26,7 +26,7 @@ MOST_ROUNDING_GROWTH = 200.0
 #: default prior precision of intercepts in agreed units
 VAGUE_INTERCEPT = 1e-2
 #: rows that are worked on at a time
-BLOCK = 8192
+BLOCK = 1024
 
 
 @dataclass(eq=False, repr=False)
@@ -68,7 +68,7 @@ class Regression(TabularRegression):
             _, target = validate_data(
                 self, X, y, dtype=np.float64, y_numeric=False, ensure_all_finite="allow-nan"
             )
-        shards = self._row_shards(X, session)
+        shards = self._row_shards(X, session, copy=False)  # designs are made from them
         self._name_sources()
         return list(zip(shards, _cut(column_or_1d(target), shards), strict=True))
 
@@ -125,8 +125,10 @@ class Regression(TabularRegression):
         if not self._has_intercept:
             return np.asarray((data - units.shift if self._centred else data) / units.scale)
         design = np.empty((len(data), data.shape[1] + 1))
-        np.subtract(data, units.shift, out=design[:, :-1])
-        design[:, :-1] /= units.scale
+        for i in range(0, len(data), BLOCK):  # rows stay in the cache between the two steps
+            rows = design[i : i + BLOCK, :-1]
+            np.subtract(data[i : i + BLOCK], units.shift, out=rows)
+            rows /= units.scale
         design[:, -1] = 1.0
         return design
 
@@ -283,7 +285,8 @@ def agree_on_weighted_units(
     shift = total[2:] / total[1]
     gaps = np.zeros(d)
     for i in range(0, n, BLOCK):
-        gaps += weight[i : i + BLOCK] @ (data[i : i + BLOCK] - shift) ** 2
+        gap = data[i : i + BLOCK] - shift
+        gaps += weight[i : i + BLOCK] @ np.square(gap, out=gap)
     variance = (yield gaps) / max(float(total[1]) - 1.0, 0.5 * float(total[1]))
     constant = variance <= (1e-14 * np.maximum(np.abs(shift), 1e-300)) ** 2
     away = np.where(shift == 0, 1.0, np.abs(shift))

@@ -1,0 +1,147 @@
+"""Compiled sums over one site's rows of groups that other sites have rows of, too."""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+
+from dmfvi.jit import njit
+from dmfvi.models.mixed._kernels_numba import row_terms
+
+
+@njit(cache=True)
+def shared_points(  # noqa: PLR0912
+    code,
+    x,
+    varying,
+    y,
+    offset,
+    starts,
+    ids,
+    theta,
+    factor,
+    rows_of,
+    columns_of,
+    centres,
+    roots,
+    points,
+    noise,
+    logs,
+    scores,
+    curves,
+    pulls,
+    precisions,
+    crosses,
+):
+    """Log likelihoods of groups (G, K) at z = centre + root point, with scores (G, K, P) and curves (G, K, P, P) in theta.
+
+    At the centres also the gradient in z (G, q), minus its derivatives in z (G, q, q), and those in theta (G, q, P). Lower triangles of ``curves`` only.
+    """
+    p, q, m, size = x.shape[1], varying.shape[1], len(rows_of), len(theta)
+    first = size - m
+    psi = theta[p] if noise else 0.0
+    inner = x @ np.ascontiguousarray(theta[:p]) + offset
+    row, z = np.zeros(size), np.zeros(q)
+    for s in range(len(starts) - 1):
+        g = ids[s]
+        effects = varying[starts[s] : starts[s + 1]] @ factor
+        for k in range(-1, len(points)):  # -1 is the centre
+            for a in range(q):
+                z[a] = centres[g, a]
+                if k >= 0:
+                    for b in range(q):
+                        z[a] += roots[g, a, b] * points[k, b]
+            for i in range(starts[s], starts[s + 1]):
+                eta = inner[i]
+                for a in range(q):
+                    eta += effects[i - starts[s], a] * z[a]
+                value, slope, curve = row_terms(code, y[i], eta, psi)
+                for a in range(p):
+                    row[a] = x[i, a]
+                for j in range(m):
+                    r, c = rows_of[j], columns_of[j]
+                    scale = factor[r, c] if r == c else 1.0
+                    row[first + j] = varying[i, r] * scale * z[c]
+                if noise:
+                    row[p] = 0.0
+                if k < 0:
+                    for a in range(q):
+                        effect = effects[i - starts[s], a]
+                        pulls[g, a] += slope * effect
+                        for b in range(q):
+                            precisions[g, a, b] += curve * effect * effects[i - starts[s], b]
+                        for b in range(size):
+                            crosses[g, a, b] -= curve * effect * row[b]
+                        if noise:
+                            crosses[g, a, p] -= slope * effect
+                    for j in range(m):  # effects are varying times the factor
+                        r, c = rows_of[j], columns_of[j]
+                        scale = factor[r, c] if r == c else 1.0
+                        crosses[g, c, first + j] += slope * varying[i, r] * scale
+                    continue
+                logs[g, k] += value
+                for a in range(size):
+                    scores[g, k, a] += slope * row[a]
+                    for b in range(a + 1):
+                        curves[g, k, a, b] += curve * row[a] * row[b]
+                for j in range(m):
+                    if rows_of[j] == columns_of[j]:  # exp has a second derivative
+                        curves[g, k, first + j, first + j] -= slope * row[first + j]
+                if noise:
+                    square = slope * slope / curve  # (y - eta)^2 / variance
+                    scores[g, k, p] += -0.5 + 0.5 * square
+                    curves[g, k, p, p] += 0.5 * square
+                    for a in range(size):
+                        if a < p:
+                            curves[g, k, p, a] += slope * row[a]
+                        elif a > p:
+                            curves[g, k, a, p] += slope * row[a]
+
+
+@njit(cache=True)
+def shared_pulls(
+    code, x, varying, y, offset, starts, ids, thetas, factors, places, noise, pulls, precisions
+):
+    """Gradients of log likelihoods in z at ``places`` (N, G, q) of many theta, and minus second derivatives (N, G, q, q)."""
+    p, q = x.shape[1], varying.shape[1]
+    for t in range(len(thetas)):
+        inner = x @ np.ascontiguousarray(thetas[t, :p]) + offset
+        psi = thetas[t, p] if noise else 0.0
+        for s in range(len(starts) - 1):
+            g = ids[s]
+            effects = varying[starts[s] : starts[s + 1]] @ factors[t]
+            for i in range(len(effects)):
+                eta = inner[starts[s] + i]
+                for a in range(q):
+                    eta += effects[i, a] * places[t, g, a]
+                _, slope, curve = row_terms(code, y[starts[s] + i], eta, psi)
+                for a in range(q):
+                    pulls[t, g, a] += slope * effects[i, a]
+                    for b in range(q):
+                        precisions[t, g, a, b] += curve * effects[i, a] * effects[i, b]
+
+
+@njit(cache=True)
+def shared_logs(
+    code, x, varying, y, offset, starts, ids, thetas, factors, centres, roots, points, noise, logs
+):
+    """Log likelihoods (N, G, K) at z = centre + root point of many theta."""
+    p, q = x.shape[1], varying.shape[1]
+    z = np.zeros(q)
+    for t in range(len(thetas)):
+        inner = x @ np.ascontiguousarray(thetas[t, :p]) + offset
+        psi = thetas[t, p] if noise else 0.0
+        for s in range(len(starts) - 1):
+            g = ids[s]
+            effects = varying[starts[s] : starts[s + 1]] @ factors[t]
+            for k in range(len(points)):
+                for a in range(q):
+                    z[a] = centres[t, g, a]
+                    for b in range(q):
+                        z[a] += roots[t, g, a, b] * points[k, b]
+                for i in range(len(effects)):
+                    eta = inner[starts[s] + i]
+                    for a in range(q):
+                        eta += effects[i, a] * z[a]
+                    value, _, _ = row_terms(code, y[starts[s] + i], eta, psi)
+                    logs[t, g, k] += value

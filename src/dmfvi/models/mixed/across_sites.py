@@ -1,0 +1,326 @@
+"""Mixed models with groups whose rows lie at several sites: their integrals over effects z are agreed point by point.
+
+    log p(y_g) = log sum_k w_k exp(sum over sites of log p(y_g,site | z_k)) + constants,   z_k = centre_g + root_g u_k
+
+Centres and roots are the mode and the curvature of all sites' rows of the group. A sweep sums, for every such group, the log
+likelihood at the quadrature's points with its derivatives in theta, and the derivatives in z at the centre. Where centres have moved by more than CENTRED
+the sweep moves them and leaves theta; so at the end points are those that one machine with all rows would use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, logsumexp
+
+from dmfvi.inference.model import Coroutine, Update
+from dmfvi.linalg import FloatArray, cholesky, inverse, pack_symmetric, symmetrize, unpack_symmetric
+from dmfvi.models.laplace import LaplaceBelief
+from dmfvi.models.mixed.model import FAMILIES, FEWER_POINTS, POINTS, GroupedShard, MixedEffects
+from dmfvi.tags import stored_as
+
+#: how far, in deviations, centres may be from their modes (and curvatures from theirs) when theta moves
+CENTRED = 1e-5
+#: the same for draws of theta, where steps are many, and steps at most
+CENTRED_DRAWS, STEPS = 1e-6, 100
+#: how far a step may move a centre, in deviations
+LONGEST_STEP = 2.0
+#: numbers that a site may send in a sweep
+MOST_NUMBERS = 4_000_000
+
+
+@dataclass(frozen=True)
+class SharedRows:
+    """One site's rows of groups that other sites have, too, and those groups' numbers, the same at all sites."""
+
+    rows: GroupedShard
+    ids: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SiteShard:
+    """Rows of groups that only this site has, and of the others."""
+
+    alone: GroupedShard
+    shared: SharedRows
+
+
+@stored_as("centred-belief")
+@dataclass(frozen=True)
+class CentredBelief(LaplaceBelief):
+    """Also where the groups' effects are integrated: centres (G, q), precisions there (G, q, q), and how far they moved last."""
+
+    centres: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))
+    precisions: FloatArray = field(default_factory=lambda: np.zeros((0, 1, 1)))
+    moved: float = float("inf")
+
+    def plain(self) -> LaplaceBelief:
+        """What all may know: without the groups' effects."""
+        return LaplaceBelief(self.q, self.kept, self.best, self.evidence, self.ess)
+
+
+@dataclass(frozen=True)
+class SharedEffects(MixedEffects):
+    """``MixedEffects`` with ``n_shared`` groups that several sites have."""
+
+    n_shared: int = 0
+
+    def start(self, shard: Any, rng: np.random.Generator) -> CentredBelief:
+        begun, q = super().start(shard, rng), self.n_effects
+        return CentredBelief(
+            begun.q,
+            centres=np.zeros((self.n_shared, q)),
+            precisions=np.tile(np.eye(q), (self.n_shared, 1, 1)),
+        )
+
+    # -- the sum of a sweep -------------------------------------------------------------------
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """What a sweep sums for every shared group."""
+        size, q, k = len(self.prior_mean), self.n_effects, POINTS[self.n_effects] ** self.n_effects
+        return {
+            "logs": (k,),
+            "scores": (k, size),
+            "curves": (k, size * (size + 1) // 2),
+            "pulls": (q,),
+            "precisions": (q, q),
+            "crosses": (q, size),
+        }
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers that are."""
+        return self.n_shared * sum(int(np.prod(shape)) for shape in self.shapes.values())
+
+    def local_step(self, shard: SiteShard, belief: LaplaceBelief) -> FloatArray:
+        assert isinstance(belief, CentredBelief)
+        theta = self.point(belief)
+        plain = super().local_step(shard.alone, belief)
+        plain[-1] += _constant(self.family, shard.shared.rows)
+        found = self.at_points(shard.shared, theta, belief.centres, belief.precisions)
+        return np.concatenate([plain, *(found[name].ravel() for name in self.shapes)])
+
+    def at_points(
+        self, shared: SharedRows, theta: FloatArray, centres: FloatArray, precisions: FloatArray
+    ) -> dict[str, FloatArray]:
+        """One site's part of the shared groups' log likelihoods and derivatives."""
+        from dmfvi.models.mixed._shared_numba import shared_points
+
+        points = self._rule()[0]
+        size, k, count = len(theta), len(points), self.n_shared
+        full = np.zeros((count, k, size, size))
+        made = {name: np.zeros((count, *shape)) for name, shape in self.shapes.items()}
+        shared_points(
+            *self._rows(shared),
+            theta,
+            self.factor(theta),
+            *self.entries,
+            centres,
+            roots_of(precisions),
+            points,
+            self.has_noise,
+            made["logs"],
+            made["scores"],
+            full,
+            made["pulls"],
+            made["precisions"],
+            made["crosses"],
+        )
+        made["curves"] = pack_symmetric(np.swapaxes(full, -1, -2)).reshape(count, k, -1)
+        return made
+
+    def _rows(self, shared: SharedRows) -> tuple[Any, ...]:
+        rows = shared.rows
+        given = rows.design, rows.varying, rows.target, rows.offset, rows.starts
+        return FAMILIES.index(self.family), *given, shared.ids
+
+    # -- what all nodes make of it ------------------------------------------------------------
+
+    def absorb(self, total: FloatArray, own: FloatArray, belief: LaplaceBelief) -> Update:
+        assert isinstance(belief, CentredBelief)
+        known = self._parts(total)
+        step, precisions = newton(belief.centres, known["pulls"], known["precisions"])
+        off = distance(step, belief.precisions, precisions)
+        if not off <= CENTRED:
+            moved = replace(belief, centres=belief.centres + step, precisions=precisions, moved=off)
+            return Update(moved, belief.best)
+        update = super().absorb(self._joined(total, known, belief), own, belief)
+        # where the modes will be at the next theta, to first order
+        turn = self.point(update.belief) - self.point(belief)
+        ahead = known["pulls"] + known["crosses"] @ turn
+        step, _ = newton(belief.centres, ahead, known["precisions"])
+        made = update.belief
+        centred = CentredBelief(
+            made.q,
+            made.kept,
+            made.best,
+            centres=belief.centres + step,
+            precisions=precisions,
+            moved=0.0,
+        )
+        return Update(centred, update.objective, update.limited)
+
+    def _parts(self, total: FloatArray) -> dict[str, FloatArray]:
+        size = len(self.prior_mean)
+        at, found = size * (size + 3) // 2 + 1, {}
+        for name, shape in self.shapes.items():
+            length = self.n_shared * int(np.prod(shape))
+            found[name] = total[at : at + length].reshape(self.n_shared, *shape)
+            at += length
+        return found
+
+    def _joined(
+        self, total: FloatArray, known: Mapping[str, FloatArray], belief: CentredBelief
+    ) -> FloatArray:
+        """Gradient, curvature and value of all groups: Fisher's identity and Louis' (1982) with the agreed shares of the points."""
+        size = len(self.prior_mean)
+        logs = self.log_shares(known["logs"], belief.centres, belief.precisions, POINTS)
+        values = logsumexp(logs, axis=-1)
+        shares = np.exp(logs - values[:, None])
+        mean = np.einsum("gk,gka->ga", shares, known["scores"])
+        gap = known["scores"] - mean[:, None]
+        curve = unpack_symmetric(np.einsum("gk,gkj->j", shares, known["curves"]))
+        curve = symmetrize(curve - np.einsum("gk,gka,gkb->ab", shares, gap, gap, optimize=True))
+        plain = total[: size * (size + 3) // 2 + 1].copy()
+        plain[:size] += mean.sum(0)
+        plain[size:-1] += pack_symmetric(curve)
+        plain[-1] += values.sum()
+        return plain
+
+    def log_shares(
+        self,
+        logs: FloatArray,
+        centres: FloatArray,
+        precisions: FloatArray,
+        by_size: Mapping[int, int],
+    ) -> FloatArray:
+        """Logarithms of what each point adds to a group's integral, from log likelihoods (..., G, K) of all sites."""
+        points, weights = self._rule(by_size)
+        roots = roots_of(precisions)
+        places = centres[..., None, :] + np.einsum("...ab,kb->...ka", roots, points)
+        beside = np.log(weights) + 0.5 * np.square(points).sum(1)
+        volume = np.log(np.abs(np.diagonal(roots, axis1=-2, axis2=-1))).sum(-1)
+        return np.asarray(
+            logs + beside - 0.5 * np.square(places).sum(-1) + np.asarray(volume)[..., None]
+        )
+
+    def change(self, new: LaplaceBelief, old: LaplaceBelief) -> float:
+        assert isinstance(new, CentredBelief)
+        return max(super().change(new, old), new.moved)
+
+    # -- many theta ---------------------------------------------------------------------------
+
+    def agreed_values(self, shard: SiteShard, thetas: FloatArray) -> Coroutine:
+        """The log likelihood of all nodes' data at many theta (N, P); the sites first agree on each group's mode."""
+        from dmfvi.models.mixed._shared_numba import shared_logs
+
+        alone = self.values(shard.alone, thetas) + _constant(self.family, shard.shared.rows)
+        centres, precisions = yield from self.modes(shard.shared, thetas)
+        points = self._rule(FEWER_POINTS)[0]
+        factors = np.array([self.factor(theta) for theta in thetas])
+        logs = np.zeros((len(thetas), self.n_shared, len(points)))
+        given = thetas, factors, centres, roots_of(precisions), points, self.has_noise
+        shared_logs(*self._rows(shard.shared), *given, logs)
+        total = yield np.concatenate([alone, logs.ravel()])
+        whole = total[len(thetas) :].reshape(logs.shape)
+        shares = self.log_shares(whole, centres, precisions, FEWER_POINTS)
+        return np.asarray(total[: len(thetas)] + logsumexp(shares, axis=-1).sum(-1))
+
+    def modes(self, shared: SharedRows, thetas: FloatArray) -> Coroutine:
+        """Modes (N, G, q) of the groups' effects at many theta and precisions there, by agreed Newton steps."""
+        from dmfvi.models.mixed._shared_numba import shared_pulls
+
+        thetas = np.ascontiguousarray(thetas)
+        factors = np.array([self.factor(theta) for theta in thetas])
+        q, shape = self.n_effects, (len(thetas), self.n_shared)
+        centres = np.zeros((*shape, q))
+        precisions = np.tile(np.eye(q), (*shape, 1, 1))
+        for _ in range(STEPS):
+            pulls, own = np.zeros((*shape, q)), np.zeros((*shape, q, q))
+            given = thetas, factors, centres, self.has_noise
+            shared_pulls(*self._rows(shared), *given, pulls, own)
+            total = yield np.concatenate([pulls.ravel(), own.ravel()])
+            pulls, own = total[: pulls.size].reshape(pulls.shape), total[pulls.size :]
+            step, made = newton(centres, pulls, own.reshape(*shape, q, q))
+            off = distance(step, precisions, made)
+            precisions = made
+            if off <= CENTRED_DRAWS:
+                break
+            centres = centres + step
+        return centres, precisions
+
+    def agreed_effects(self, shard: SiteShard, theta: FloatArray) -> Coroutine:
+        """Posterior means of the shared groups' effects L z (G, q)."""
+        centres, precisions = yield from self.modes(shard.shared, theta[None])
+        centres, precisions = centres[0], precisions[0]
+        own = self.at_points(shard.shared, theta, centres, precisions)["logs"]
+        total = yield own.ravel()
+        logs = self.log_shares(total.reshape(own.shape), centres, precisions, POINTS)
+        shares = np.exp(logs - logsumexp(logs, axis=-1)[:, None])
+        places = centres[:, None] + np.einsum("gab,kb->gka", roots_of(precisions), self._rule()[0])
+        return np.einsum("gk,gka->ga", shares, places) @ self.factor(theta).T
+
+
+def newton(
+    centres: FloatArray, pulls: FloatArray, precisions: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Steps of z towards the modes under z ~ N(0, I), not too long, and the precisions that they are measured by."""
+    q = centres.shape[-1]
+    whole = symmetrize(precisions + np.eye(q))
+    step = np.linalg.solve(whole, (pulls - centres)[..., None])[..., 0]
+    length = np.sqrt(np.einsum("...a,...ab,...b->...", step, whole, step))
+    return step * np.minimum(1.0, LONGEST_STEP / np.maximum(length, 1e-300))[..., None], whole
+
+
+def distance(step: FloatArray, before: FloatArray, now: FloatArray) -> float:
+    """The longest step in deviations, or the largest relative change of a deviation."""
+    if not len(step.ravel()):
+        return 0.0
+    length = np.sqrt(np.einsum("...a,...ab,...b->...", step, now, step))
+    size = np.sqrt(np.diagonal(now, axis1=-2, axis2=-1))
+    scale = size[..., :, None] * size[..., None, :]
+    return max(float(length.max()), float((np.abs(now - before) / scale).max()))
+
+
+def roots_of(precisions: FloatArray) -> FloatArray:
+    """R with R R' = inverse precision, upper triangular as one machine has it."""
+    return np.ascontiguousarray(np.swapaxes(inverse(cholesky(precisions)), -1, -2))
+
+
+def _constant(family: str, rows: GroupedShard) -> float:
+    return -float(gammaln(rows.target + 1.0).sum()) if family == "poisson" else 0.0
+
+
+def sharing(model: MixedEffects, n_shared: int) -> SharedEffects:
+    """The model with groups that several sites have."""
+    made = SharedEffects(
+        **{f.name: getattr(model, f.name) for f in fields(model)}, n_shared=n_shared
+    )
+    if made.numbers > MOST_NUMBERS:
+        raise ValueError(
+            f"{n_shared} groups lie at several sites: a sweep would exchange {made.numbers:,} numbers for them, at most {MOST_NUMBERS:,} are allowed; bring "
+            "the rows of groups together, or leave out random_slopes or columns"
+        )
+    return made
+
+
+def divided(shard: GroupedShard, numbers: NDArray[np.int64]) -> SiteShard:
+    """A site's rows by whether others have rows of the group, too; ``numbers`` has the common number of each group, or -1."""
+    sizes = np.diff(shard.starts)
+    common = np.repeat(numbers >= 0, sizes)
+    return SiteShard(
+        _only(shard, ~common, sizes[numbers < 0]),
+        SharedRows(_only(shard, common, sizes[numbers >= 0]), numbers[numbers >= 0]),
+    )
+
+
+def _only(shard: GroupedShard, rows: NDArray[np.bool_], sizes: NDArray[np.int64]) -> GroupedShard:
+    parts = shard.design, shard.varying, shard.target, shard.offset
+    design, varying, target, offset = (np.ascontiguousarray(part[rows]) for part in parts)
+    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return GroupedShard(design, varying, target, offset, starts)

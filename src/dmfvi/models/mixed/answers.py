@@ -1,0 +1,200 @@
+"""What a fitted mixed model says: its table, predictions for groups that are not known, and effects of those that are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from dmfvi.inference.session import Session
+from dmfvi.linalg import FloatArray
+from dmfvi.models.glm.targets import Targets, TargetUnits, expected_response, response
+from dmfvi.models.mixed.shared_labels import CommonLabels
+from dmfvi.models.regression.base import Regression
+from dmfvi.shard_lists import joined
+from dmfvi.summary_table import Row, SummaryTable, rows_of
+from dmfvi.validation import check_level
+
+LINK = {"gaussian": "identity", "bernoulli": "logit", "poisson": "log"}
+#: draws for intervals of variance components
+DRAWS = 4000
+
+
+class MixedAnswers(Regression):
+    """Answers of a fitted mixed model; the estimator says how it is fitted."""
+
+    family: str
+    n_groups_: int
+    n_effective_draws_: float
+    coef_: FloatArray
+    intercept_: float
+    coef_covariance_: FloatArray
+    _target: TargetUnits
+    _varies: list[int]
+    _common: CommonLabels
+    _group_keys: list[Any]
+
+    @property
+    def _slopes(self) -> tuple[str, ...]:
+        """Names of terms with random slopes."""
+        raise NotImplementedError
+
+    def _offset(self, given: dict[str, FloatArray], n: int) -> FloatArray:
+        """Known parts of linear predictors."""
+        raise NotImplementedError
+
+    def _varying(self, design: FloatArray) -> FloatArray:
+        """Columns whose coefficients differ from group to group."""
+        raise NotImplementedError
+
+    def _effect_units(self) -> FloatArray:
+        """T: effects in the data's units, the intercept's at covariates of zero, are T times those in agreed units."""
+        units, scale = self._units, self._target.scale
+        size = 1 + len(self._varies)
+        turn = np.zeros((size, size))
+        turn[0, 0] = scale
+        for k, j in enumerate(self._varies, 1):
+            turn[k, k] = scale / units.scale[j]
+            if self._centred:
+                turn[0, k] = -scale * units.shift[j] / units.scale[j]
+        return turn
+
+    def _deviations(self) -> FloatArray:
+        """Draws of the effects' deviations in the data's units (draws, effects)."""
+        belief = self._model.posterior(self._belief)
+        turn = self._effect_units()
+        draws = belief.sample(np.random.default_rng(0), DRAWS)
+        return np.array(
+            [np.sqrt(np.square(turn @ self._model.factor(theta)).sum(1)) for theta in draws]
+        )
+
+    # -- the table ----------------------------------------------------------------------------
+
+    def coefficient_table(self, level: float = 0.9) -> SummaryTable:
+        """Coefficients, then deviations of the groups' effects and of the noise, with central intervals."""
+        names = self._names() + (["Intercept"] if self._has_intercept else [])
+        mean = np.append(self.coef_, self.intercept_)[: len(names)]
+        ratio = {"bernoulli": "odds ratio", "poisson": "rate ratio"}.get(self.family, "")
+        rows = rows_of(
+            names,
+            mean,
+            np.sqrt(np.diag(self.coef_covariance_)),
+            lambda size: float(ndtri(0.5 + 0.5 * size)),
+            level,
+            [bool(ratio)] * len(names),
+        )
+        ends = [0.5 - 0.5 * level, 0.5, 0.5 + 0.5 * level]
+        draws = [*self._deviations().T]
+        labels = [f"sd of {name} by group" for name in ("Intercept", *self._slopes)]
+        if self.family == "gaussian":
+            p = self.posterior_.parameters()
+            at = len(names)
+            z = np.random.default_rng(0).standard_normal(DRAWS)
+            draws.append(np.exp(0.5 * (p["mean"][at] + np.sqrt(p["covariance"][at, at]) * z)))
+            labels.append("sd of noise")
+        for label, values in zip(labels, draws, strict=True):
+            low, middle, high = (float(v) for v in np.quantile(values, ends))
+            rows.append(Row(label, middle, float(values.std()), low, high, None, None, None))
+        title = f"{self.family} mixed model, {LINK[self.family]} link"
+        facts = self._facts()
+        facts.insert(1, ("groups", f"{self.n_groups_}"))
+        exact = np.isfinite(self.n_effective_draws_)
+        facts.append(("posterior", "means and covariance" if exact else "Gaussian at the mode"))
+        return SummaryTable(title, facts, level, ratio, rows)
+
+    # -- predictions --------------------------------------------------------------------------
+
+    def _predictor(
+        self, X: Any, offset: Any, exposure: Any
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean of each row's linear predictor, its variance by the coefficients, and by a new group's effects."""
+        rows = self._checked_rows(X)
+        design, (shift, scale, _) = self._design(rows), self._target
+        p = self._model.posterior(self._belief).parameters()
+        size = design.shape[1]
+        mean = shift + scale * (design @ p["mean"][:size])
+        own = np.einsum("ni,ij,nj->n", design, p["covariance"][:size, :size], design, optimize=True)
+        effects = self._varying(design) @ self._model.factor(p["mean"])
+        given = {"offset": offset, "exposure": exposure}
+        known = {n: self._row_values(n, v, X, [rows])[0] for n, v in given.items() if v is not None}
+        spread = scale**2 * np.square(effects).sum(1)
+        return mean + self._offset(known, len(rows)), scale**2 * np.maximum(own, 0.0), spread
+
+    def predict(
+        self, X: Any, return_std: bool = False, *, offset: Any = None, exposure: Any = None
+    ) -> Any:
+        """Expected targets in a group that is not known (bernoulli: the probability of 1), averaged over groups and posterior.
+
+        With ``return_std`` also the posterior deviation of the expected target.
+        """
+        mean, own, groups = self._predictor(X, offset, exposure)
+        link = LINK[self.family]
+        expected = expected_response(link, mean, own + groups)
+        if not return_std:
+            return expected
+        ends = [expected_response(link, mean + s * np.sqrt(own), groups) for s in (-1.0, 1.0)]
+        return expected, 0.5 * (ends[1] - ends[0])
+
+    def predict_interval(
+        self, X: Any, level: float = 0.9, *, offset: Any = None, exposure: Any = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Ends of central intervals of a new group's expected target: coefficients and the group's effects are uncertain."""
+        check_level(level)
+        mean, own, groups = self._predictor(X, offset, exposure)
+        reach = float(ndtri(0.5 + 0.5 * level)) * np.sqrt(own + groups)
+        link = LINK[self.family]
+        return response(link, mean - reach), response(link, mean + reach)
+
+    def random_effects(self, site: int = 0) -> dict[Any, FloatArray]:
+        """Posterior means of the effects (intercept at covariates of zero, slopes) of a site's groups, shrunken to zero, at the mode.
+
+        Keys are the labels with their own type; with ``nested`` and a list of sites, pairs (site, label). Effects are in the process that has the
+        rows, and in no file.
+        """
+        check_is_fitted(self)
+        known = getattr(self, "_effects", None)
+        if known is None:
+            raise ValueError("effects of groups are not in files: fit the model where the rows are")
+        if not 0 <= site < len(known):
+            raise ValueError(f"site must be below {len(known)}, received {site}")
+        return dict(known[site])
+
+    def _shared_numbers(self, place: int, group: NDArray[Any]) -> NDArray[np.int64]:
+        """The common number of each of a site's groups, in their order here; -1 of those that no other site has."""
+        known = self._common.numbers[place] if self._common.n_shared else {}
+        return np.array([known.get(self._group_keys[mark], -1) for mark in np.unique(group)])
+
+    def _effects_of(
+        self,
+        session: Session,
+        shards: list[Any],
+        parts: list[tuple[FloatArray, Targets, NDArray[Any]]],
+    ) -> list[dict[Any, FloatArray]]:
+        model = self._model
+        theta = model.posterior(self._belief).parameters()["mean"]
+        turn, made = self._effect_units(), []
+        common: list[FloatArray] = [np.zeros((0, len(turn)))] * len(shards)
+        if self._common.n_shared:
+            common = session.agree(lambda shard: model.agreed_effects(shard, theta), shards)
+        for place, (shard, (_, _, group)) in enumerate(zip(shards, parts, strict=True)):
+            keys, numbers = np.unique(group), self._shared_numbers(place, group)
+            effects = (
+                common[place][numbers]
+                if self._common.n_shared
+                else np.empty((len(keys), len(turn)))
+            )
+            only = shard.alone if self._common.n_shared else shard
+            effects[numbers < 0] = model.expand_with_effects(only, theta)[1]
+            names = [self._group_keys[mark] for mark in keys]
+            made.append(dict(zip(names, effects @ turn.T, strict=True)))
+        return made
+
+    def score(self, X: Any, y: Any = None, *, offset: Any = None, exposure: Any = None) -> float:
+        """R^2 of expected targets in groups that are not known; y may be in the formula."""
+        from sklearn.metrics import r2_score  # 10 MB that a fit does not need
+
+        expected = joined(self.predict(X, offset=offset, exposure=exposure))
+        return float(r2_score(column_or_1d(self._scored(X, y)), expected))

@@ -1,0 +1,124 @@
+"""Groups whose rows lie at several sites: the posterior of one machine that has all rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dmfvi
+from cli_run import dmfvi_command
+from dmfvi import MixedModel, Network
+from dmfvi.deploy.kinds import ModelSettings
+from dmfvi.models.mixed import across_sites
+from dmfvi.models.mixed.across_sites import newton
+
+
+def visits(family: str, n: int = 90, n_groups: int = 7) -> Any:
+    """Rows, targets, patients, and the rows of three sites: patient 0 is at one site only, the last site has one row of patient 1."""
+    rng = np.random.default_rng(3)
+    group = rng.integers(0, n_groups, n)
+    x = rng.normal(size=(n, 1))
+    eta = 0.5 * x[:, 0] + 0.8 * rng.normal(size=n_groups)[group]
+    y = {
+        "gaussian": eta + 0.5 * rng.normal(size=n),
+        "bernoulli": (rng.random(n) < 1 / (1 + np.exp(-eta))).astype(int),
+        "poisson": rng.poisson(np.exp(eta)),
+    }[family]
+    site = rng.integers(0, 2, n)
+    site[group == 0] = 0
+    site[np.flatnonzero(group == 1)[0]] = 2
+    return x, y, group, [np.flatnonzero(site == s) for s in range(3)]
+
+
+def cut(whole: np.ndarray, parts: list[np.ndarray]) -> list[np.ndarray]:
+    return [whole[rows] for rows in parts]
+
+
+def compare(family: str, tmp_path: Path, **settings: Any) -> MixedModel:
+    x, y, group, parts = visits(family)
+    pooled = MixedModel(family=family, **settings).fit(x, y, groups=group)
+    model = MixedModel(family=family, network=Network.chain(3), across_sites=True, **settings).fit(
+        cut(x, parts), cut(y, parts), groups=cut(group, parts)
+    )
+    assert model.converged_
+    assert model.n_groups_ == pooled.n_groups_ == 7
+    assert max(q.distance(pooled.posterior_) for q in model.node_posteriors_) < 1e-9
+    assert len({q.agreed.pack().tobytes() for q in model.node_posteriors_}) == 1
+    assert model.lower_bound_ == pytest.approx(pooled.lower_bound_, rel=1e-9)
+    known = pooled.random_effects()
+    for node, rows in enumerate(parts):
+        effects = model.random_effects(node)
+        assert set(effects) == set(group[rows].tolist())
+        for label, effect in effects.items():
+            np.testing.assert_allclose(effect, known[label], rtol=1e-7, atol=1e-9)
+    dmfvi.save(model, tmp_path / "model.npz")
+    loaded = dmfvi.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.predict(x), model.predict(x))
+    assert loaded.score(x, y) == model.score(x, y)
+    with pytest.raises(ValueError, match="not in files"):
+        loaded.random_effects()
+    return model
+
+
+@pytest.mark.parametrize("family", ["gaussian", "bernoulli", "poisson"])
+def test_sites_have_the_posterior_of_one_machine(family: str, tmp_path: Path) -> None:
+    compare(family, tmp_path, approximation="laplace")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["gaussian", "bernoulli", "poisson"])
+@pytest.mark.parametrize("slopes", [(), ("x0",)])
+def test_moments_and_slopes_too(family: str, slopes: tuple[str, ...], tmp_path: Path) -> None:
+    compare(family, tmp_path, random_slopes=slopes)
+
+
+def test_moments_are_those_of_one_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dmfvi.models.moments.STAGES", (64, 256))
+    monkeypatch.setattr("dmfvi.models.moments.LEAST_DRAWS", 20.0)
+    model = compare("bernoulli", tmp_path)
+    assert np.isfinite(model.n_effective_draws_)
+
+
+def test_nodes_by_themselves_and_the_shell_take_it(make_cluster: Any, tmp_path: Path) -> None:
+    x, y, group, parts = visits("gaussian", 60, 5)
+    table = np.column_stack([x, y, group]).astype(float)
+    settings = ModelSettings.of(
+        "mixed-model", across_sites=True, approximation="laplace", target=2, groups=3
+    )
+    cluster = make_cluster(tmp_path, Network.ring(3), cut(table, parts), model=settings)
+    cluster.start_all()
+    cluster.wait()
+    expected = MixedModel(approximation="laplace").fit(x, y, group)
+    for node in range(3):
+        assert cluster.saved(node).n_groups_ == 5
+        assert cluster.saved(node).posterior_.distance(expected.posterior_) < 1e-9
+    files = []
+    for site, rows in enumerate(parts):
+        files.append(tmp_path / f"site{site}.csv")
+        np.savetxt(files[-1], table[rows], delimiter=",", header="x,y,patient", comments="")
+    words = ["fit", *files, "--model", "mixed-model", "--formula", "y ~ x", "--groups", "patient"]
+    given = ["across_sites=true", "approximation=laplace"]
+    said = dmfvi_command(*words, *(w for v in given for w in ("--set", v)), "--out", tmp_path / "m")
+    assert said.code == 0, said.err
+    assert dmfvi.load(tmp_path / "m").posterior_.distance(expected.posterior_) < 1e-9
+
+
+def test_steps_towards_modes_are_not_longer_than_two_deviations() -> None:
+    step, precision = newton(np.zeros((1, 1)), np.array([[50.0]]), np.array([[[3.0]]]))
+    assert precision[0, 0, 0] == 4.0
+    assert step[0, 0] == pytest.approx(1.0)
+
+
+def test_too_many_numbers_and_contradictions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, group, parts = visits("gaussian")
+    given = cut(x, parts), cut(y, parts), cut(group, parts)
+    with pytest.raises(ValueError, match="choose one of them"):
+        MixedModel(nested=True, across_sites=True, network=Network.ring(3)).fit(*given)
+    monkeypatch.setattr(across_sites, "MOST_NUMBERS", 1000)
+    with pytest.raises(ValueError, match=r"6 groups lie at several sites.*at most 1,000"):
+        MixedModel(across_sites=True, network=Network.ring(3)).fit(*given)
+    with pytest.raises(ValueError, match="across_sites=True"):
+        MixedModel(network=Network.ring(3)).fit(*given)
