@@ -84,6 +84,17 @@ def one_parameter(code, eta, y, trials):
 
 
 @njit(cache=True)
+def standard_rows(rows, shift, scale, design):
+    """(rows - shift) / scale; a column more of the design is one."""
+    size = rows.shape[1]
+    for n in range(len(rows)):
+        for j in range(size):
+            design[n, j] = (rows[n, j] - shift[j]) / scale[j]
+        for j in range(size, design.shape[1]):
+            design[n, j] = 1.0
+
+
+@njit(cache=True)
 def scaled_rows(design, slope, curve, inner, scaled, linear):
     """scaled_n = sqrt(curve_n) x_n, linear += sum_n (slope_n + curve_n inner_n) x_n; false if a curve is negative."""
     size = design.shape[1]

@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from dmfvi.inference.model import Model
 from dmfvi.inference.session import InferenceObserver, Session
 from dmfvi.linalg import FloatArray, one_blas_thread, plain
-from dmfvi.models.glm.likelihoods import GlmShard, Likelihood, contrasts, likelihood_of
+from dmfvi.models.glm.likelihoods import DesignUnits, GlmShard, Likelihood, contrasts, likelihood_of
 from dmfvi.models.glm.model import GeneralizedLinear, LearnedPrecision
 from dmfvi.models.glm.prediction import GlmPredictions
 from dmfvi.models.glm.targets import (
@@ -134,9 +134,7 @@ class GlmEstimator(GlmPredictions):
         )[0]
         self.n_samples_ = round(self._units.n_samples)
         model = self._make_model()
-        prepared = [
-            self._prepared(self._design(x), t) for x, t in zip(shards, targets, strict=True)
-        ]
+        prepared = [self._prepared(x, t) for x, t in zip(shards, targets, strict=True)]
         volume = -self._target.weight * float(np.log(self._target.scale))
         with one_blas_thread():
             return self._fit(session, model, prepared, log_volume=volume, observer=observer)
@@ -213,7 +211,7 @@ class GlmEstimator(GlmPredictions):
                 f"a {self.family} model of {len(self.classes_)} classes: use family {instead}"
             )
 
-    def _prepared(self, design: FloatArray, targets: Targets) -> Any:
+    def _prepared(self, data: FloatArray, targets: Targets) -> Any:
         """A shard in agreed units."""
         shift, scale, _ = self._target
         values, offset = targets.values, (targets.offset + shift) / scale
@@ -222,9 +220,9 @@ class GlmEstimator(GlmPredictions):
         elif self._family == "gamma":
             values = np.log(values)
         constant = self._likelihood.constant(values, targets.weight, targets.trials)
-        return GlmShard(
-            np.ascontiguousarray(design), values, offset, targets.weight, targets.trials, constant
-        )
+        shift_x = self._units.shift if self._centred else np.zeros(data.shape[1])
+        units = DesignUnits(shift_x, self._units.scale, self._has_intercept)
+        return GlmShard(data, values, offset, targets.weight, targets.trials, constant, units)
 
     # -- the model ----------------------------------------------------------------------------
 

@@ -202,16 +202,18 @@ class BayesianLogisticRegression(ClassifierMixin, GlmEstimator):
         """Coefficient vectors: of two classes the second's, else all."""
         return 1 if len(self.classes_) == 2 else len(self.classes_)
 
-    def _prepared(self, design: FloatArray, targets: Targets) -> Any:
+    def _prepared(self, data: FloatArray, targets: Targets) -> Any:
         if not self._bounded:
-            return super()._prepared(design, targets)
+            return super()._prepared(data, targets)
         if (targets.offset != 0).any() or (targets.weight != 1).any():
             raise ValueError(
                 'approximation="polya-gamma" takes no offset and no sample_weight: use "gaussian"'
             )
         first = 1 if self._n_outputs == 1 else 0
         labels = np.arange(first, len(self.classes_))
-        return RegressionShard(design, (targets.values[:, None] == labels).astype(np.float64))
+        return RegressionShard(
+            self._design(data), (targets.values[:, None] == labels).astype(np.float64)
+        )
 
     def _make_model(self) -> Model:
         if not self._bounded:

@@ -9,6 +9,7 @@ dispersion, cut points). Under a Gaussian q they are jointly Gaussian, and a row
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -25,9 +26,28 @@ BLOCK = 65_536
 FEWEST_ROWS = 256
 
 
+class DesignUnits(NamedTuple):
+    """The design of raw rows: (x - shift) / scale, with a column of ones or without."""
+
+    shift: FloatArray
+    scale: FloatArray
+    intercept: bool
+
+    def design(self, rows: FloatArray) -> FloatArray:
+        """Rows in agreed units."""
+        from dmfvi.models.glm._kernels_numba import standard_rows
+
+        made = np.empty((len(rows), rows.shape[1] + int(self.intercept)))
+        standard_rows(np.ascontiguousarray(rows), self.shift, self.scale, made)
+        return made
+
+
 @dataclass(frozen=True)
 class GlmShard:
-    """One node's rows: design (n, p), targets as the likelihood has them, and what each row has besides."""
+    """One node's rows: design (n, p), targets as the likelihood has them, and what each row has besides.
+
+    With ``units`` the design is made block by block from raw rows: a second table of all rows would cost more than its use.
+    """
 
     design: FloatArray
     target: FloatArray
@@ -35,12 +55,15 @@ class GlmShard:
     weight: FloatArray
     trials: FloatArray
     constant: float = 0.0  # part of the log likelihood that depends on no parameter
+    units: DesignUnits | None = None
 
-    def blocks(self) -> list[GlmShard]:
+    def blocks(self) -> Iterator[GlmShard]:
         """Consecutive rows that fit into a cache."""
         n, size = len(self.target), max(BLOCK // max(self.design.shape[1], 1), FEWEST_ROWS)
         whole = [getattr(self, name) for name in ROWS]
-        return [GlmShard(*(part[i : i + size] for part in whole)) for i in range(0, n, size)]
+        for i in range(0, n, size):
+            design, *others = (part[i : i + size] for part in whole)
+            yield GlmShard(design if self.units is None else self.units.design(design), *others)
 
     def thinned(self, most: int) -> GlmShard:
         """Every k-th row with k times its weight, about ``most`` rows; of less than twice as many, all."""
@@ -50,7 +73,8 @@ class GlmShard:
             return self
         parts: list[Any] = [np.ascontiguousarray(getattr(self, name)[::stride]) for name in ROWS]
         kept = GlmShard(*parts)
-        return replace(kept, weight=kept.weight * (n / len(kept.target)), constant=self.constant)
+        weight = kept.weight * (n / len(kept.target))
+        return replace(kept, weight=weight, constant=self.constant, units=self.units)
 
 
 ROWS = ("design", "target", "offset", "weight", "trials")
