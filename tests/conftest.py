@@ -14,6 +14,15 @@ import numpy as np
 import pytest
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Cases that ``slow_cases`` lists are slow."""
+    from slow_cases import is_slow
+
+    for item in items:
+        if is_slow(item.nodeid):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     """A seeded generator."""

@@ -26,8 +26,9 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -73,13 +74,6 @@ FAULTS = (
 )
 
 
-#: shorter, as all times of the simulation are: two nodes with one id outbid each other until one has had enough
-endpoints.MOST_LIVES = 6
-#: one frame goes to several neighbours, and a view is sent again and again: reading is a function of the bytes
-endpoints.unpack = lru_cache(maxsize=512)(endpoints.unpack)
-endpoints.read_entries = lru_cache(maxsize=512)(endpoints.read_entries)
-
-
 class Networks:
     """Stands for ``Network`` where a view makes one: one object for each graph, which finds its tree once."""
 
@@ -90,7 +84,28 @@ class Networks:
         return cls.known(n_nodes, tuple(edges))
 
 
-memberships.Network = Networks  # type: ignore[assignment,misc]
+#: what is other in the simulation than elsewhere, by module and name
+SHORTCUTS: dict[tuple[Any, str], Any] = {
+    # shorter, as all times of the simulation are: two nodes with one id outbid each other until one has had enough
+    (endpoints, "MOST_LIVES"): 6,
+    # one frame goes to several neighbours, and a view is sent again and again: reading is a function of the bytes
+    (endpoints, "unpack"): lru_cache(maxsize=512)(endpoints.unpack),
+    (endpoints, "read_entries"): lru_cache(maxsize=512)(endpoints.read_entries),
+    (memberships, "Network"): Networks,
+}
+
+
+@contextmanager
+def shortcuts() -> Iterator[None]:
+    """While schedules run, and not for other tests of the same process."""
+    before = {(module, name): getattr(module, name) for module, name in SHORTCUTS}
+    for (module, name), value in SHORTCUTS.items():
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for (module, name), value in before.items():
+            setattr(module, name, value)
 
 
 class Violation(AssertionError):
@@ -512,7 +527,8 @@ def simulate(seed: int) -> Simulation:
     """One schedule; raises ``Violation`` with its seed and story."""
     simulation = Simulation(seed)
     try:
-        simulation.run()
+        with shortcuts():
+            simulation.run()
     except Exception as error:
         story = "\n".join(simulation.log)
         raise Violation(
@@ -523,8 +539,6 @@ def simulate(seed: int) -> Simulation:
 
 def explore(first: int, count: int) -> Mapping[str, int]:
     """So many schedules one after the other; how many faults there were, and how the nodes ended."""
-    gc.freeze()  # what has been imported is no garbage
-    gc.set_threshold(20_000, 20, 20)
     found: Counter[str] = Counter()
     for seed in range(first, first + count):
         simulation = simulate(seed)
@@ -535,6 +549,11 @@ def explore(first: int, count: int) -> Mapping[str, int]:
             elif process.error is not None:
                 found["refused"] += 1
     return found
+
+
+def _collect_less() -> None:
+    gc.freeze()  # what has been imported is no garbage
+    gc.set_threshold(20_000, 20, 20)
 
 
 def main() -> None:
@@ -553,7 +572,7 @@ def main() -> None:
         (at, min(size, given.first + given.schedules - at))
         for at in range(given.first, given.first + given.schedules, size)
     ]
-    with ProcessPoolExecutor(given.jobs) as pool:
+    with ProcessPoolExecutor(given.jobs, initializer=_collect_less) as pool:
         for done, found in enumerate(pool.map(explore, *zip(*parts, strict=True)), 1):
             total.update(found)
             if done % 10 == 0 or done == len(parts):

@@ -14,6 +14,13 @@ from dmfvi.engines.net.membership import Once, View
 CHAIN = ((0, 1), (1, 2))
 
 
+@pytest.fixture(autouse=True)
+def short() -> Any:
+    """As in the simulation of random schedules."""
+    with simulation.shortcuts():
+        yield
+
+
 class Scripted(simulation.Simulation):
     """A schedule that is written down: some nodes, by default a chain of three, and what happens to them."""
 

@@ -1,0 +1,49 @@
+"""Long cases of tests whose other cases are in every run: they are in the slow tier (``make test-slow``).
+
+Each line is a pattern (as of ``fnmatch``, with [[] for a bracket) of the names that pytest prints.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+PATTERNS = (
+    # exact on every graph: mixtures take the most sweeps
+    "tests/laws/test_graphs.py::test_every_node_has_the_pooled_posterior_to_the_bit[[]mixture-grid*",
+    "tests/laws/test_graphs.py::test_every_node_has_the_pooled_posterior_to_the_bit[[]mixture-Barabasi*",
+    "tests/laws/test_graphs.py::test_every_node_has_the_pooled_posterior_to_the_bit[[]mixture-random*",
+    "tests/laws/test_graphs.py::test_every_node_has_the_pooled_posterior_to_the_bit[[]mixture-barbell*",
+    "tests/laws/test_graphs.py::test_every_node_has_the_pooled_posterior_to_the_bit[[]mixture-broom*",
+    "tests/laws/test_graphs.py::test_bregman_admm_finds_the_pooled_posterior_too[[]mixture-3-regular*",
+    "tests/laws/test_graphs.py::test_bregman_admm_finds_the_pooled_posterior_too[[]pca-3-regular*",
+    "tests/laws/test_graphs.py::test_bregman_admm_finds_the_pooled_posterior_too[[]linear-lollipop*",
+    "tests/laws/test_graphs.py::test_bregman_admm_finds_the_pooled_posterior_too[[]linear-random*",
+    "tests/laws/test_graphs.py::test_bregman_admm_finds_the_pooled_posterior_too[[]linear-Barabasi*",
+    "tests/laws/test_graphs.py::test_the_way_a_sum_travels_does_not_change_a_bit[[]3-regular*",
+    "tests/laws/test_graphs.py::test_lost_messages_cost_rounds_and_not_a_bit[[]0-*",
+    "tests/laws/test_graphs.py::test_nodes_that_lack_whole_features_have_the_pooled_posterior[[]mixture]",
+    # EM and its distributed form are slow at the end
+    "tests/laws/test_exact_sums.py::test_every_node_has_the_bits_of_the_pooled_posterior[[]PpcaModel-*",
+    "tests/laws/test_models.py::test_every_node_has_the_pooled_posterior[[]PpcaModel-random*",
+    "tests/models/pca/test_ppca.py::test_every_node_reaches_the_centralized_fixed_point[[]*complete*",
+    # the ring and the random graph are in every run
+    "tests/laws/test_models.py::test_every_node_has_the_pooled_posterior[[]*-grid 2x3]",
+    "tests/laws/test_models.py::test_the_pooled_bound_never_falls[[]BayesianPcaModel/feature*-False]",
+    # the law of engines compares every model on ranks, to the bit
+    "tests/engines/test_mpi.py::test_estimators_give_the_local_answer_on_ranks",
+    "tests/engines/test_mpi.py::test_ranks_give_the_local_answer[[]all-reduce]",
+    "tests/engines/test_mpi_ratings.py::test_the_shell_fits_ranks_and_resumes_after_a_kill",
+    # four deviations apart are in every run
+    "tests/inference/test_acceleration.py::test_rounds_of_a_class_sorted_mixture[[]*-3.0]",
+    # cut points: other families lack levels too
+    "tests/models/regression/test_tables.py::test_sites_that_lack_levels_have_the_pooled_posterior[[]lollipop-*",
+    "tests/models/regression/test_tables.py::test_sites_that_lack_levels_have_the_pooled_posterior[[]*-ordinal]",
+    "tests/experiments/test_targets.py::test_hopkins[[]5]",
+    "tests/models/mixed/test_moments.py::test_nodes_have_the_pooled_moments[[]slopes1-*",
+    "tests/estimators/test_export_rows.py::test_rows_of_a_mixture[[]full]",
+)
+
+
+def is_slow(name: str) -> bool:
+    """Whether a test's name matches a pattern."""
+    return any(fnmatchcase(name, pattern) for pattern in PATTERNS)
