@@ -168,7 +168,8 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
             raise ValueError(f"node must be below {len(self.node_posteriors_)}, received {node}")
         seen = copy.copy(self)
         seen._context = getattr(self, "_context", None)
-        seen._quantities = {}
+        if node != self._shown:  # they are of the node that is shown
+            seen._quantities = {}
         seen._show(node)
         return seen
 
@@ -346,9 +347,9 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
             warn_of_ids(shards, getattr(self, "feature_names_in_", None), stacklevel)
             if self._takes_missing:
                 warn_of_empty_samples(shards, stacklevel)
-        if session.whole:
-            before = 0 if reset else getattr(self, "n_samples_", 0)
-            self.n_samples_ = before + sum(len(shard) for shard in shards)
+        before = 0 if reset else getattr(self, "n_samples_", 0)
+        count = sum(len(shard) for shard in shards)
+        self._rows_given = before + count if session.whole else None
         if session.pooled:
             return [np.concatenate(shards)] if copy or len(shards) > 1 else shards
         if is_shard_list(X) or not session.whole:
@@ -476,6 +477,10 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         self.n_start_bytes_ = inference.start_bytes
         self.converged_ = inference.converged
         self.consensus_ = inference.consensus
+        self.__dict__.pop("n_samples_", None)
+        rows = self.__dict__.pop("_rows_given", None)
+        if rows is not None:
+            self.n_samples_ = rows
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

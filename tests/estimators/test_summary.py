@@ -88,6 +88,35 @@ def test_what_is_given_and_what_is_long_has_no_rows() -> None:
     assert "location: 61 numbers, see uncertainty('location')" in wide.summary()
 
 
+def test_rows_are_counted_when_they_have_been_fitted() -> None:
+    model = FITS["pca"]()
+    assert model.n_samples_ == 90
+    with pytest.raises(ValueError, match="features"):
+        model.partial_fit(ROWS[:, :2])
+    assert model.n_samples_ == 90
+    assert model.partial_fit(pd.DataFrame(ROWS, columns=[*"abc"])).n_samples_ == 180
+    assert model.fit(ROWS[:50]).n_samples_ == 50
+
+
+def test_a_short_table_of_a_large_posterior_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the parameters that a quantity depends on are varied: here weights, and not 40 x 40 covariances."""
+    wide = np.concatenate([RNG.normal(size=(60, 40)), RNG.normal(size=(60, 40)) + 3.0])
+    model = BayesianGaussianMixture(2, random_state=0).fit(wide)
+    seen = []
+    shown = type(model)._seen_with
+    monkeypatch.setattr(
+        type(model), "_seen_with", lambda self, belief: (seen.append(1), shown(self, belief))[1]
+    )
+    assert [*model.summary_frame().index] == ["weights 0", "weights 1"]
+    assert len(seen) < 60
+
+
+def test_rough_intervals_are_named() -> None:
+    model = BayesianGaussianMixture(4, random_state=0).fit(TWO)
+    assert "weights: intervals of probabilities" in model.summary()
+    assert "rough" not in FITS["mixture"]().summary()
+
+
 def test_components_that_overlap_are_named_below_the_table() -> None:
     close = np.concatenate([RNG.normal(size=(60, 1)), RNG.normal(size=(60, 1)) + 2.0])
     model = BayesianGaussianMixture(2, random_state=0).fit(close)
@@ -102,6 +131,7 @@ def test_a_file_keeps_the_table_that_was_asked_for(tmp_path: Path) -> None:
     loaded = dmfvi.load(tmp_path / "model.npz")
     pd.testing.assert_frame_equal(loaded.summary_frame(level=0.8), frame)
     assert "location a" in loaded.summary()
+    assert "location a" in loaded.at_node(0).summary()
     with pytest.raises(ValueError, match="loaded from a file"):
         loaded.uncertainty("covariance")
     loaded.partial_fit(ROWS)  # what was kept belongs to another posterior

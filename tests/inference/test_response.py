@@ -165,6 +165,7 @@ def test_many_locations_cost_few_directions(
     assert 0 < few.response.sketch_error < 0.01
     assert few.response.converged
     monkeypatch.setattr("dmfvi.inference.response.SKETCH_FROM", 1000)
+    model._context.found.clear()
     every = model.uncertainty("location")
     assert every.response.sketch_error == 0.0
     np.testing.assert_allclose(few.std, every.std, rtol=0.005)

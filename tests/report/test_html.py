@@ -18,6 +18,7 @@ from dmfvi import (
     BayesianLogisticRegression,
     BayesianPCA,
     GaussianHMM,
+    MixedModel,
     Network,
     RatingFactorization,
     StructureFromMotion,
@@ -97,7 +98,11 @@ def test_pictures_follow_what_was_learned() -> None:
 def test_densities_are_those_of_the_intervals() -> None:
     """Of probabilities and positive numbers too: 90 % of the mass lies in the table's interval."""
     chain = GaussianHMM(2, random_state=0).fit(np.concatenate([ROWS, ROWS + 9.0])[:, :2])
-    for model in (pca(), chain):
+    x = np.repeat(RNG.normal(size=(20, 1)), 4, axis=0)
+    groups = np.arange(80) // 4
+    target = x[:, 0] + RNG.normal(size=20)[groups] + 0.5 * RNG.normal(size=80)
+    mixed = MixedModel(approximation="laplace").fit(x, target, groups)
+    for model in (pca(), chain, mixed):
         for row in table_of(model).rows:
             x, y = _density(row)
             fine = np.linspace(row.lower, row.upper, 4001)
@@ -125,6 +130,8 @@ def test_chains_show_their_states_over_time_where_the_data_are(tmp_path: Path) -
     np.testing.assert_allclose(shares.T, model.predict_proba(rows), atol=1e-4)
     save(model, tmp_path / "model.npz")
     assert not [*states_over_time(load(tmp_path))]
+    assert "follow from them row by row" in page(model, [drawn], "fit")
+    assert "row by row" not in page(load(tmp_path), [], "fit")
 
 
 def test_structures_have_ellipsoids_of_their_size() -> None:

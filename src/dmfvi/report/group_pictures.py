@@ -11,6 +11,8 @@ from dmfvi.report.picture import COLOURS, LEVEL, MARGINS, Picture, circle, featu
 
 #: of the circle that holds 90 % of a normal distribution in the plane
 RADIUS = float(np.sqrt(4.605))
+#: title of a picture that follows from rows of the data
+STATES = "States over time"
 #: steps of a sequence that are drawn
 MOST_STEPS = 500
 
@@ -95,7 +97,7 @@ def states_over_time(model: Any) -> Iterator[Picture]:
     figure.update_xaxes(title="step")
     figure.update_yaxes(title="probability", range=[0, 1])
     yield Picture(
-        "States over time",
+        STATES,
         f"Posterior probabilities of the states along the first sequence of node 0, at most {MOST_STEPS} steps. They follow from "
         "data of that node.",
         figure,

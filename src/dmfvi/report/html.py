@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from dmfvi.report.group_pictures import STATES
 from dmfvi.report.network_figure import network_picture
 from dmfvi.report.picture import Picture
 from dmfvi.report.posterior_pictures import posterior_pictures, table_of
@@ -97,11 +98,17 @@ def page(model: Any, pictures: list[Picture], title: str) -> str:
             '<link rel="icon" href="data:,">',
             f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
             *parts,
-            "<footer>Made by dmfvi. The file contains no rows of the data, only what was learned from them.</footer>",
+            f"<footer>Made by dmfvi. {_what_it_holds(pictures)}</footer>",
             f"<script>{get_plotlyjs()}</script>",
             f"<script>const FIGURES = {content};{SCRIPT}</script></body></html>",
         ]
     )
+
+
+def _what_it_holds(pictures: list[Picture]) -> str:
+    if any(each.title == STATES for each in pictures):
+        return "The file contains no rows of the data, but the states over time follow from them row by row."
+    return "The file contains no rows of the data, only what was learned from them."
 
 
 # -- words ------------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -128,31 +128,49 @@ def _densities(table: SummaryTable) -> Picture:
     figure.update_yaxes(title="density", rangemode="tozero")
     return Picture(
         "Posterior densities",
-        "Normal densities with the table's means and deviations; of what is positive or a probability, normal for its logarithm or logit.",
+        "As wide as the table's intervals: normal, or normal for the logarithm or logit where an interval is symmetric there.",
         figure,
     )
 
 
 def _density(row: Row) -> tuple[FloatArray, FloatArray]:
-    """Normal, or normal in the scale in which the row's interval is symmetric."""
+    """Normal in the scale in which the row's interval is symmetric, and as wide as the interval."""
     if row.sd <= 0:
         return np.array([row.estimate, row.estimate]), np.array([0.0, 1.0])
     z = np.linspace(-REACH, REACH, POINTS)
     normal = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
-    inside = 0.0 < row.lower < row.estimate < row.upper
-    skewed = abs(row.upper + row.lower - 2.0 * row.estimate) > 1e-9 * (row.upper - row.lower)
-    if not (inside and skewed):
-        return row.estimate + row.sd * z, normal / row.sd
-    if row.upper < 1.0 and np.isclose(
-        _logit(row.upper) + _logit(row.lower), 2 * _logit(row.estimate)
-    ):
-        x = 1.0 / (
-            1.0 + np.exp(-(_logit(row.estimate) + row.sd / (row.estimate * (1 - row.estimate)) * z))
-        )
-        return x, normal * row.estimate * (1 - row.estimate) / row.sd / (x * (1.0 - x))
-    x = row.estimate * np.exp(row.sd / row.estimate * z)
-    return x, normal * row.estimate / row.sd / x
+    scale = _scale_of(row)
+    low, high = scale.there(row.lower), scale.there(row.upper)
+    width = (high - low) / (2.0 * Z)
+    x = scale.back(0.5 * (low + high) + width * z)
+    return x, normal / width * scale.slope(x)
 
 
-def _logit(p: float) -> float:
-    return float(np.log(p / (1.0 - p)))
+class _Scale(NamedTuple):
+    """A change of variable, its inverse and its derivative."""
+
+    there: Callable[[Any], Any]
+    back: Callable[[Any], Any]
+    slope: Callable[[Any], Any]
+
+
+PLAIN = _Scale(lambda x: x, lambda y: y, np.ones_like)
+LOGARITHM = _Scale(np.log, np.exp, lambda x: 1.0 / x)
+LOGIT = _Scale(
+    lambda x: np.log(x / (1.0 - x)),
+    lambda y: 1.0 / (1.0 + np.exp(-y)),
+    lambda x: 1.0 / (x * (1.0 - x)),
+)
+
+
+def _scale_of(row: Row) -> _Scale:
+    """The scale in which the interval is the most symmetric."""
+    known = [PLAIN]
+    if row.lower > 0:
+        known += [LOGIT, LOGARITHM] if row.upper < 1 else [LOGARITHM]
+
+    def asymmetry(scale: _Scale) -> float:
+        low, middle, high = (float(scale.there(v)) for v in (row.lower, row.estimate, row.upper))
+        return abs(low + high - 2.0 * middle) / (high - low)
+
+    return min(known, key=asymmetry)
