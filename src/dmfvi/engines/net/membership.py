@@ -94,6 +94,11 @@ class Entry:
     signature: bytes = field(default=b"", compare=False)
     certificate: bytes = field(default=b"", compare=False)
 
+    @property
+    def left_a_fit(self) -> bool:
+        """Whether it has left after it had signed the epoch of a fit with others."""
+        return self.left and self.begun_in != 0
+
     def newer_than(self, other: Entry | None) -> bool:
         """Whether it has a later version; of two starts with the same version the larger number counts, or later news.
 
@@ -210,9 +215,10 @@ class View:
             replace(self.own, news=self.own.news + 1, begun_in=epoch, done_in=done_in)
         )
 
-    def leaving(self) -> View:
-        """This node leaves for good."""
-        return self._with(replace(self.own, version=self.own.version + 1, hears=(), left=True))
+    def leaving(self, took_part: bool) -> View:
+        """This node leaves for good; ``took_part``: after it had signed the epoch of a fit with others, which its entry names."""
+        own = replace(self.own, version=self.own.version + 1, hears=(), left=True)
+        return self._with(own if took_part else replace(own, begun_in=0, done_in=0))
 
     def merged(self, others: dict[int, Entry]) -> tuple[View, list[int]]:
         """With a neighbour's entries, of each node the newest one, and nodes whose new entries they had not signed."""
