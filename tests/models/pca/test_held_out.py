@@ -149,7 +149,7 @@ def test_entries_of_other_processes_count_as_left() -> None:
     table = np.full((1, 2), 1.0)
 
     class Elsewhere:
-        whole = False
+        whole, here = False, (1,)
 
         def __init__(self, more: float) -> None:
             self.collective, self.more = self, more
@@ -166,6 +166,11 @@ def test_entries_of_other_processes_count_as_left() -> None:
     )
     assert here.tolist() == [[0, 0]]
     assert with_others.tolist() == [[1, 1]]
+    table = np.ones(
+        (5, 2)
+    )  # of node 1, which hides what it would as the second of two nodes in one process
+    hidden = [parts[0] for parts in _hidden(Elsewhere(1.0), [table], 2)]
+    np.testing.assert_array_equal(hidden[1], _folds(table.shape, 2, 1) == 1)
 
 
 def test_a_refit_without_calibration_forgets_the_one_before() -> None:

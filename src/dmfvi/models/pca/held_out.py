@@ -108,7 +108,10 @@ def _hidden(
     model: Any, tables: Sequence[FloatArray], n_folds: int
 ) -> list[list[NDArray[np.bool_]]]:
     """Entries that each fold hides in each table; none of a column that would have no entry left at any node."""
-    folds = [_folds(table.shape, n_folds, place) for place, table in enumerate(tables)]
+    session = model._open() if hasattr(model, "_open") else None
+    # the same folds whether nodes are processes or not
+    nodes = range(len(tables)) if session is None or session.whole else session.here
+    folds = [_folds(table.shape, n_folds, node) for node, table in zip(nodes, tables, strict=True)]
     hidden = [
         [(chosen == fold) & ~np.isnan(table) for chosen, table in zip(folds, tables, strict=True)]
         for fold in range(n_folds)
@@ -130,9 +133,9 @@ def scored(
     return [score[at, j] for j, at in enumerate(hidden.T)]
 
 
-def _folds(shape: tuple[int, ...], n_folds: int, place: int) -> NDArray[np.int64]:
+def _folds(shape: tuple[int, ...], n_folds: int, node: int) -> NDArray[np.int64]:
     """The fold of each entry: as even as can be in a row, so that no row is hidden whole."""
-    rng = np.random.default_rng([place, n_folds])
+    rng = np.random.default_rng([node, n_folds])
     rows, columns = shape
     offset = rng.integers(0, n_folds, size=(rows, 1))
     return np.asarray(rng.permuted((np.arange(columns) + offset) % n_folds, axis=1))
