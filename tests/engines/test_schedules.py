@@ -154,7 +154,7 @@ def test_who_has_fitted_alone_has_left_no_fit_of_others(alone: bool) -> None:
     assert entry.left_a_fit is not alone
 
 
-# -- who decides that a node is out ---------------------------------------------------------------
+# -- who decides that a node is removed -----------------------------------------------------------
 
 #: node 0 has five neighbours, of which 1, 2, 3 and 5 are linked among themselves; node 4 has no other link
 BRIDGE = ((0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (1, 2), (2, 3), (3, 5))

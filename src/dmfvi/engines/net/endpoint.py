@@ -559,11 +559,11 @@ def drive(
 
 
 def _check_payload(frame: Frame) -> None:
-    if frame.payload.size > LARGEST_MESSAGE or not _sober(frame):
+    if frame.payload.size > LARGEST_MESSAGE or not _plausible(frame):
         raise Malformed("payload")
 
 
-def _sober(frame: Frame) -> bool:
-    """Whether the numbers of a message can be what they claim to be."""
+def _plausible(frame: Frame) -> bool:
+    """Whether a message has numbers, all of them finite and small enough to be sums of data."""
     payload = frame.payload
     return bool(payload.size and np.abs(payload).max() < LARGEST_NUMBER)

@@ -6,11 +6,11 @@ is what it can reach over working links. All nodes of a component hold the same 
 the data and on an epoch without a coordinator. A partition is two components, each with an epoch of its own; when it
 heals they are one again.
 
-Who is out: a node that says so itself, or one that no member receives from. A neighbour's word removes its own link and no
-other, so that expelling a node by silence takes all of its neighbours among the members. A majority would lose the data
+Which nodes are removed: one that announces that it leaves, and one that no member receives from. A neighbour that receives
+nothing removes its own link only, so a silent node is removed when all of its neighbours among the members have done so. A majority would lose the data
 of a node that can still be reached through one of them, and let a few expel a node that the others receive from.
 
-Who is in: a fit begins when every member has signed its epoch, a hash over all entries. Each of them has in it the random
+Which nodes take part: a fit begins when every member has signed its epoch, a hash over all entries. Each of them has in it the random
 number of a start of its own and a version, so that an entry of a node that has gone, repeated by a neighbour that claims
 to receive from it, is no member of an epoch that began after it went.
 """
