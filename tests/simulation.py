@@ -201,6 +201,10 @@ class Process:
     steps: Generator[float, None, Outcome[float]]
     wake_at: float = 0.0
     frozen_until: float = 0.0
+    met: int = (
+        0  # members at most before its first fit, with those who had left after they began a fit
+    )
+    began: bool = False  # a fit with others
     alive: bool = True
     outcome: Outcome[float] | None = None
     error: str | None = None
@@ -311,7 +315,10 @@ class Simulation:
             if data is not None:
                 endpoint.handle(peer, data)
             endpoint.tick()
+            if endpoint.epoch < 0:
+                process.met = max(process.met, self.met_by(endpoint))
             seconds = next(process.steps)
+            process.began = process.began or (endpoint.epoch >= 0 and len(endpoint.members) > 1)
             if endpoint.unsaid:
                 endpoint.tick()
         except StopIteration as end:
@@ -353,8 +360,8 @@ class Simulation:
         begun: list[int] = []
 
         def fit(network: Network) -> Generator[float, None, float]:
-            if not begun and len(endpoint.view.entries) < self.wait_for:
-                raise Violation(f"node {node} has met {len(endpoint.view.entries)} nodes")
+            if not begun and process.met < self.wait_for:
+                raise Violation(f"node {node} has met {process.met} nodes")
             begun.append(endpoint.epoch)
             disk.entry = endpoint.view.remembered()
             journal = MemoryJournal(disk, node, f"{digest.hex()} {endpoint.epoch}")
@@ -375,6 +382,14 @@ class Simulation:
         self.say(f"{name(process)} starts with {value:.4f}")
         self.at(self.clock.now, self.wake, process)
         return process
+
+    def met_by(self, endpoint: NetworkNode) -> int:
+        """How many nodes are there for this one, with those who have left after a process of theirs began a fit."""
+        view = endpoint.view
+        left = {node for node, entry in view.entries.items() if entry.left}
+        return len(view.component) + len(
+            left and left & {process.node for process in self.processes if process.began}
+        )
 
     def running(self) -> list[Process]:
         return [process for process in self.processes if process.alive]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
 
@@ -36,20 +39,84 @@ def left_out(package: str) -> Iterator[None]:
         del sys.modules[package]
 
 
-class _Deferred(ModuleType):
-    """Stands for a module until something of it is used."""
+#: what imports, and programs that list all modules, look at
+OF_THE_FILE = {"__spec__", "__class__", "__name__", "__file__", "__loader__", "__package__"}
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__path__":  # what an import looks at
-            raise AttributeError(name)
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-        return getattr(import_module(self.__name__), name)
+
+class _Deferred(ModuleType):
+    """Stands for a module until something of it is used: where its file is, it knows; all else is the module's.
+
+    ``importlib.util.LazyLoader`` takes the look at ``__spec__`` that every import statement has for use, and loads at once.
+    """
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in OF_THE_FILE:
+            return super().__getattribute__(name)
+        return getattr(_loaded(self), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(_loaded(self), name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(_loaded(self), name)
+
+    def __dir__(self) -> list[str]:
+        return dir(_loaded(self))
+
+
+def _loaded(module: _Deferred) -> ModuleType:
+    """The module itself, imported under the locks of the import system."""
+    name = module.__spec__.name  # type: ignore[union-attr]
+    if sys.modules.get(name) is module:
+        del sys.modules[name]
+    return import_module(name)
+
+
+class _Present(Loader):
+    """Hands an import the module that is there."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module, self.spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.spec
+
+
+class _Children(MetaPathFinder):
+    """Modules that were loaded with a deferred package are not loaded once more.
+
+    ``import package.child`` looks for the child first, then reads the package's path, which loads the package and may load the child with it.
+    """
+
+    def __init__(self) -> None:
+        self.packages: set[str] = set()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        module = sys.modules.get(fullname)
+        if target is not None or module is None or fullname.rpartition(".")[0] not in self.packages:
+            return None
+        return ModuleSpec(fullname, _Present(module))
+
+
+_CHILDREN = _Children()
 
 
 def defer(module: str) -> None:
-    """Let a module be loaded when something of it is first used, not by ``import module``.
+    """Let a module be loaded when something of it is first used, not by ``import module``; one that is not installed stays so.
 
     scikit-learn imports scipy.stats for one function: 37 MB that most nodes do not use.
     """
-    sys.modules.setdefault(module, _Deferred(module))
+    spec = None if module in sys.modules else find_spec(module)
+    if spec is None:
+        return
+    if _CHILDREN not in sys.meta_path:
+        sys.meta_path.insert(0, _CHILDREN)
+    _CHILDREN.packages.add(module)
+    made = module_from_spec(spec)
+    made.__class__ = _Deferred
+    sys.modules[module] = made

@@ -137,7 +137,7 @@ def check_observed(shards: Sequence[FloatArray], names: Sequence[str] | None) ->
     if len(unseen):
         shown = ", ".join(label(int(j)) for j in unseen[:5])
         raise ValueError(
-            f"nobody has observed feature {shown}: drop it, it is missing in every sample of every node"
+            f"no node has an observed value of feature {shown}: drop it, it is missing in every sample of every node"
             + (f" ({len(unseen)} such features)" if len(unseen) > 5 else "")
         )
     with warnings.catch_warnings():

@@ -110,6 +110,13 @@ def begin_with_fewer(original: Callable[..., Any]) -> Callable[..., Any]:
     return gathering
 
 
+def count_whoever_left(node: NetworkNode, wait_for: int) -> bool:
+    """Also those who left before there was a fit."""
+    here = len(node.view.component)
+    left = sum(entry.left for entry in node.view.entries.values())
+    return here >= wait_for or (here > 1 and here + left >= wait_for)
+
+
 def planted_epoch(patch: pytest.MonkeyPatch) -> None:
     mistake = Once(epoch_without_data)
     mistake.name = "epoch"
@@ -135,6 +142,9 @@ MISTAKES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     ),
     "a fit begins with fewer nodes than it was told to wait for": lambda patch: patch.setattr(
         NetworkNode, "gathering", begin_with_fewer(NetworkNode.gathering)
+    ),
+    "who left before the first fit is not waited for": lambda patch: patch.setattr(
+        NetworkNode, "_enough", count_whoever_left
     ),
     "a result names who is here at the end": lambda patch: patch.setattr(
         Lifecycle, "_named", name_whoever_is_here

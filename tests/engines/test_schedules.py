@@ -125,7 +125,36 @@ def test_who_comes_late_does_not_wait_for_those_who_have_left() -> None:
         assert [(each.node, each.why) for each in process.outcome.missing] == [(2, "left")]
 
 
-# -- who decides that a node is out ---------------------------------------------------------------
+def test_who_left_before_the_first_fit_is_waited_for() -> None:
+    """Its data were in no result, and nobody has decided to do without them."""
+
+    def script(run: Scripted) -> None:
+        run.at(0.2, lambda: run.leave(run.processes[2]))
+
+    run = Scripted(script)
+    run.run()
+    assert run.members() == [None, None, None]
+    for process in run.processes[:2]:
+        assert "waited 15 seconds for 3 nodes and met [0, 1]; have left: [2]" in str(process.error)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_who_has_fitted_alone_has_left_no_fit_of_others(alone: bool) -> None:
+    """Node 1 need not wait for anybody; where it has met nobody, its fit was not the one that others wait for."""
+
+    def script(run: Scripted) -> None:
+        if alone:
+            run.cut.add(frozenset((0, 1)))
+        run.at(0.505, lambda: run.leave(run.processes[1]))
+
+    run = Scripted(script, edges=((0, 1),), wait_for=1)
+    run.run()
+    entry = run.processes[1].endpoint.view.own
+    assert entry.left
+    assert entry.left_a_fit is not alone
+
+
+# -- who decides that a node is removed -----------------------------------------------------------
 
 #: node 0 has five neighbours, of which 1, 2, 3 and 5 are linked among themselves; node 4 has no other link
 BRIDGE = ((0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (1, 2), (2, 3), (3, 5))

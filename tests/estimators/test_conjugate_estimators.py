@@ -491,7 +491,7 @@ COUNTS = corpus(20)[0]
         ),
         (
             lambda: BayesianGaussianMixture(2).fit(np.column_stack([ROWS, np.full(30, np.nan)])),
-            "nobody has observed feature",
+            "no node has an observed value of feature",
         ),
         (lambda: MixtureOfPCA(2, 4).fit(ROWS), "n_components=4 is larger than n_features=3"),
         (lambda: MixtureOfPCA(31).fit(ROWS), "n_clusters=31 is larger"),

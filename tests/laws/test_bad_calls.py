@@ -96,7 +96,8 @@ CALLS = {
     "a vector": Call(lambda: BayesianPCA(1).fit(X[:, 0]), "2D array"),
     "nothing": Call(lambda: BayesianPCA(1).fit(X[:0]), "0 sample"),
     "a column of gaps": Call(
-        lambda: BayesianPCA(1).fit(FRAME.assign(b=np.nan)), "nobody has observed feature 1 ('b')"
+        lambda: BayesianPCA(1).fit(FRAME.assign(b=np.nan)),
+        "no node has an observed value of feature 1 ('b')",
     ),
     "other names": Call(
         lambda: BayesianPCA(1).fit(FRAME).transform(FRAME.rename(columns={"a": "z"})),

@@ -91,7 +91,11 @@ def test_a_column_that_nobody_observed_is_named(face: Face) -> None:
     data = face.data.copy()
     data[:, -1] = np.nan
     last = data.shape[1] - 1
-    said = f"nobody has observed feature {last}" if last else "all observations are missing"
+    said = (
+        f"no node has an observed value of feature {last}"
+        if last
+        else "all observations are missing"
+    )
     assert said in refusal(lambda: face.fit(data))
 
 

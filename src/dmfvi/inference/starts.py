@@ -73,7 +73,9 @@ def agree_on_means(
     few = counts < (0.5 if weight is None else 1e-12 * max(n_samples, 1e-300))
     if few.any():  # where each process has one node, only the sum knows
         unseen = ", ".join(str(j) for j in np.flatnonzero(few)[:5])
-        raise ValueError(f"nobody has observed feature {unseen}: drop it at every node")
+        raise ValueError(
+            f"no node has an observed value of feature {unseen}: drop it at every node"
+        )
     complete = bool((np.abs(counts - n_samples) <= 1e-9 * n_samples).all())
     return AgreedMeans(n_samples, counts, total[1 : 1 + d] / counts, complete)
 

@@ -206,7 +206,7 @@ def test_infinities_are_refused() -> None:
 def test_an_all_missing_feature_is_named() -> None:
     bad = np.concatenate(GOOD)
     bad[:, 4] = np.nan
-    with pytest.raises(ValueError, match="nobody has observed feature 4"):
+    with pytest.raises(ValueError, match="no node has an observed value of feature 4"):
         BayesianPCA().fit(bad)
 
 

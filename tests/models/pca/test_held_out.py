@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 
 from dmfvi import BayesianGaussianMixture, BayesianPCA, Imputer, Network
-from dmfvi.models.pca.held_out import EDGES, HeldOut, _folds, hold_out
+from dmfvi.models.pca.held_out import EDGES, HeldOut, _folds, _hidden, hold_out
 
 
 def skewed(n: int = 300) -> tuple[np.ndarray, np.ndarray]:
@@ -55,10 +59,19 @@ def test_the_stretch_is_the_quantile_of_the_scores() -> None:
     made = HeldOut(np.histogram(scores, EDGES)[0][None].astype(float))
     for level in (0.5, 0.9, 0.99):
         assert made.stretch(level)[0] == pytest.approx(np.quantile(scores, level), rel=0.08)
-    few = HeldOut(np.histogram([0.5, 0.7], EDGES)[0][None].astype(float))
-    assert few.stretch(0.9)[0] == pytest.approx(0.7, rel=0.05)
-    far = HeldOut(np.histogram([1e9], EDGES)[0][None].astype(float))
+    far = HeldOut(np.histogram(np.full(9, 1e9), EDGES)[0][None].astype(float))
     assert far.stretch(0.9)[0] == EDGES[-2]
+
+
+@pytest.mark.parametrize(("level", "least"), [(0.5, 1), (0.8, 4), (0.9, 9), (0.95, 19), (0.99, 99)])
+def test_too_few_scores_for_a_level_give_no_finite_factor(level: float, least: int) -> None:
+    scores = np.linspace(0.5, 0.7, least)
+    enough, few, none = (
+        HeldOut(np.histogram(scores[:n], EDGES)[0][None].astype(float))
+        for n in (least, least - 1, 0)
+    )
+    assert enough.stretch(level)[0] == pytest.approx(scores[-1], rel=0.05)
+    assert few.stretch(level)[0] == none.stretch(level)[0] == np.inf
 
 
 def test_no_row_is_hidden_whole_and_every_entry_once() -> None:
@@ -73,3 +86,110 @@ def test_settings_that_cannot_be_are_refused() -> None:
         Imputer(calibration="conformal").fit(gaps)
     with pytest.raises(ValueError, match="n_folds"):
         Imputer(calibration="held-out", n_folds=1).fit(gaps)
+
+
+# -- tables and models of all kinds ---------------------------------------------------------------
+
+
+class Means(BaseEstimator):
+    """A model of another package: the columns' means, and one deviation either way."""
+
+    def fit(self, X: np.ndarray, y: Any = None) -> Means:
+        assert np.isfinite(X).any(0).all()
+        self.n_features_in_ = X.shape[1]
+        self.mean_, self.std_ = np.nanmean(X, axis=0), np.nanstd(X, axis=0) + 1e-3
+        return self
+
+    def impute(self, X: np.ndarray) -> np.ndarray:
+        return np.where(np.isnan(X), self.mean_, X)
+
+    def impute_interval(self, X: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+        width = np.where(np.isnan(X), self.std_, 0.0)
+        return self.impute(X) - width, self.impute(X) + width
+
+
+def test_a_model_of_another_package_needs_two_methods() -> None:
+    whole, gaps = skewed()
+    made = Imputer(Means(), calibration="held-out").fit(gaps)
+    assert np.abs(covered(made, whole, gaps, 0.9) - 0.9).max() < 0.09
+    one = type("One", (BaseEstimator,), {"fit": Means.fit, "impute": Means.impute})
+    with pytest.raises(TypeError, match=r"impute_interval\(X, level\), which One does not have"):
+        Imputer(one(), calibration="held-out").fit(gaps)
+
+
+def test_a_list_of_tables_gives_a_pair_for_each() -> None:
+    _, gaps = skewed(40)
+    model = Imputer(BayesianGaussianMixture(1, random_state=0), "held-out", n_folds=2).fit(gaps)
+    low, high = model.impute_interval(gaps, 0.8)
+    parts = model.impute_interval([gaps[:15], gaps[15:]], 0.8)
+    np.testing.assert_allclose(np.concatenate([part[0] for part in parts]), low, rtol=1e-12)
+    np.testing.assert_allclose(np.concatenate([part[1] for part in parts]), high, rtol=1e-12)
+
+
+@pytest.mark.parametrize("entries", [1, 2])
+def test_the_only_entries_of_a_column_are_not_all_hidden(entries: int) -> None:
+    """The model asserts that it is given an entry of every column; the column's intervals are infinite, and a warning says why."""
+    _, gaps = skewed(60)
+    gaps[:, 2] = np.nan
+    at = np.flatnonzero(_folds(gaps.shape, 5, 0)[:, 2] == 3)[:entries]  # all in one fold
+    gaps[at, 2] = np.arange(1.0, 1.0 + entries)
+    made = Imputer(Means(), calibration="held-out").fit(gaps)
+    assert made.calibration_.counts.sum(1).tolist() == [*np.isfinite(gaps[:, :2]).sum(0), 0]
+    with pytest.warns(UserWarning, match=r"take 9 held-out scores .* fewer have: 2 \(0\)"):
+        low, high = made.impute_interval(gaps)
+    missing = np.isnan(gaps)
+    np.testing.assert_array_equal(low[~missing], gaps[~missing])
+    assert np.isinf(low[missing[:, 2], 2]).all()
+    assert np.isinf(high[missing[:, 2], 2]).all()
+    assert np.isfinite(high[:, :2]).all()
+
+
+def test_entries_of_other_processes_count_as_left() -> None:
+    """A column whose entries here are all in one fold can be hidden here where another process has more of it."""
+    table = np.full((1, 2), 1.0)
+
+    class Elsewhere:
+        whole, here = False, (1,)
+
+        def __init__(self, more: float) -> None:
+            self.collective, self.more = self, more
+
+        def _open(self) -> Elsewhere:
+            return self
+
+        def sum(self, told: list[np.ndarray]) -> list[np.ndarray]:
+            return [told[0] + self.more]
+
+    here, with_others = (
+        np.sum([parts[0] for parts in _hidden(Elsewhere(more), [table], 2)], axis=0)
+        for more in (0.0, 1.0)
+    )
+    assert here.tolist() == [[0, 0]]
+    assert with_others.tolist() == [[1, 1]]
+    table = np.ones(
+        (5, 2)
+    )  # of node 1, which hides what it would as the second of two nodes in one process
+    hidden = [parts[0] for parts in _hidden(Elsewhere(1.0), [table], 2)]
+    np.testing.assert_array_equal(hidden[1], _folds(table.shape, 2, 1) == 1)
+
+
+def test_a_refit_without_calibration_forgets_the_one_before() -> None:
+    _, gaps = skewed(40)
+    model = Imputer(Means(), calibration="held-out").fit(gaps)
+    stretched = model.impute_interval(gaps, 0.8)
+    model.set_params(calibration="model")  # counts from the next fit on
+    np.testing.assert_array_equal(model.impute_interval(gaps, 0.8), stretched)
+    model.fit(gaps)
+    assert not hasattr(model, "calibration_")
+    np.testing.assert_array_equal(
+        model.impute_interval(gaps, 0.8), model.estimator_.impute_interval(gaps, 0.8)
+    )
+
+
+def test_folds_that_do_not_converge_are_counted() -> None:
+    _, gaps = skewed(40)
+    with pytest.warns(ConvergenceWarning) as caught:
+        Imputer(BayesianPCA(1, max_iter=2), calibration="held-out", n_folds=3).fit(gaps)
+    said = [str(each.message) for each in caught]
+    assert len(said) == 2
+    assert said[1].startswith("3 of 3 fits of the held-out calibration have not converged; the")

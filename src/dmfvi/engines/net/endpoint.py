@@ -135,6 +135,7 @@ class NetworkNode:
         self.merged: dict[int, bytes] = {}  # neighbour -> its last view that held no mistake
         self.epoch = -1
         self.members: dict[int, Share] = {node: share}  # of the epoch
+        self.took_part = False  # has signed the epoch of a fit with others
         self.gone_since: dict[int, float] = {}  # nodes that were members and cannot be reached now
         self.phase = 0
         self.round = 0
@@ -384,7 +385,7 @@ class NetworkNode:
 
     def leave(self) -> None:
         """Inform the neighbours that this node leaves for good."""
-        self.view = self.view.leaving()
+        self.view = self.view.leaving(self.took_part)
         for _ in range(REPEATS):
             self.say_view()
             self.clock.sleep(0.05)
@@ -400,6 +401,7 @@ class NetworkNode:
         while True:
             yield from self._settling(wait_for, timeout, deadline, again)
             self.begin()
+            self.took_part = self.took_part or len(self.members) > 1
             self._see(self.view.begun(self.epoch))
             if (yield from self._confirming(max(timeout, 2.0 * self.timing.silence))):
                 return self.view.network()
@@ -454,9 +456,12 @@ class NetworkNode:
         )
 
     def _enough(self, wait_for: int) -> bool:
-        """Whether so many are here, or were and have said that they leave: they are not coming, and the result names them."""
+        """Whether so many are here, with those who have left after they had signed the epoch of a fit with others.
+
+        They are not coming back, and the result names them. A node that left before does not count: no fit has had its data.
+        """
         here = len(self.view.component)
-        left = sum(entry.left for entry in self.view.entries.values())
+        left = sum(entry.left_a_fit for entry in self.view.entries.values())
         return here >= wait_for or (here > 1 and here + left >= wait_for)
 
     @property
@@ -466,11 +471,13 @@ class NetworkNode:
 
     def _met_too_few(self, wait_for: int, timeout: float) -> str:
         others = sorted(set(self.differences) & set(self.neighbours))
-        silent = sorted(set(self.neighbours) - set(self.view.own.hears) - set(others))
+        left = sorted(node for node, entry in self.view.entries.items() if entry.left)
+        gone = f"; have left: {left}" if left else ""
+        silent = sorted(set(self.neighbours) - set(self.view.own.hears) - set(others) - set(left))
         of_others = "".join(f"; {self.differences[peer]}" for peer in others)
         return (
             f"node {self.node} waited {timeout:g} seconds for {wait_for} nodes and met "
-            f"{list(self.view.component)}; not heard: {silent}{of_others}; refused frames: "
+            f"{list(self.view.component)}{gone}; not heard: {silent}{of_others}; refused frames: "
             f"{dict(self.counts.refused) or 'none'}. Start the others, check addresses, "
             "certificates and that all have the same [model] and columns, or lower wait_for"
         )
@@ -552,11 +559,11 @@ def drive(
 
 
 def _check_payload(frame: Frame) -> None:
-    if frame.payload.size > LARGEST_MESSAGE or not _sober(frame):
+    if frame.payload.size > LARGEST_MESSAGE or not _plausible(frame):
         raise Malformed("payload")
 
 
-def _sober(frame: Frame) -> bool:
-    """Whether the numbers of a message can be what they claim to be."""
+def _plausible(frame: Frame) -> bool:
+    """Whether a message has numbers, all of them finite and small enough to be sums of data."""
     payload = frame.payload
     return bool(payload.size and np.abs(payload).max() < LARGEST_NUMBER)

@@ -46,7 +46,7 @@ class Lifecycle(Generic[Result]):
 
     fit : steps of a fit with the present members; raises ``MembershipChanged`` when it is of no use any more.
     keep : what to do with a result as soon as there is one.
-    wait_for : members to wait for before the first fit.
+    wait_for : members to wait for before the first fit; who left after it had signed the epoch of a fit with others counts.
     wait_seconds : how long.
     on_state : is told what the node is doing.
     """

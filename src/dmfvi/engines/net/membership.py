@@ -6,11 +6,11 @@ is what it can reach over working links. All nodes of a component hold the same 
 the data and on an epoch without a coordinator. A partition is two components, each with an epoch of its own; when it
 heals they are one again.
 
-Who is out: a node that says so itself, or one that no member receives from. A neighbour's word removes its own link and no
-other, so that expelling a node by silence takes all of its neighbours among the members. A majority would lose the data
+Which nodes are removed: one that announces that it leaves, and one that no member receives from. A neighbour that receives
+nothing removes its own link only, so a silent node is removed when all of its neighbours among the members have done so. A majority would lose the data
 of a node that can still be reached through one of them, and let a few expel a node that the others receive from.
 
-Who is in: a fit begins when every member has signed its epoch, a hash over all entries. Each of them has in it the random
+Which nodes take part: a fit begins when every member has signed its epoch, a hash over all entries. Each of them has in it the random
 number of a start of its own and a version, so that an entry of a node that has gone, repeated by a neighbour that claims
 to receive from it, is no member of an epoch that began after it went.
 """
@@ -93,6 +93,11 @@ class Entry:
     begun_in: int = 0  # epoch that it takes part in
     signature: bytes = field(default=b"", compare=False)
     certificate: bytes = field(default=b"", compare=False)
+
+    @property
+    def left_a_fit(self) -> bool:
+        """Whether it has left after it had signed the epoch of a fit with others."""
+        return self.left and self.begun_in != 0
 
     def newer_than(self, other: Entry | None) -> bool:
         """Whether it has a later version; of two starts with the same version the larger number counts, or later news.
@@ -210,9 +215,10 @@ class View:
             replace(self.own, news=self.own.news + 1, begun_in=epoch, done_in=done_in)
         )
 
-    def leaving(self) -> View:
-        """This node leaves for good."""
-        return self._with(replace(self.own, version=self.own.version + 1, hears=(), left=True))
+    def leaving(self, took_part: bool) -> View:
+        """This node leaves for good; ``took_part``: after it had signed the epoch of a fit with others, which its entry names."""
+        own = replace(self.own, version=self.own.version + 1, hears=(), left=True)
+        return self._with(own if took_part else replace(own, begun_in=0, done_in=0))
 
     def merged(self, others: dict[int, Entry]) -> tuple[View, list[int]]:
         """With a neighbour's entries, of each node the newest one, and nodes whose new entries they had not signed."""

@@ -3,11 +3,13 @@
     score of a hidden entry = (x - mean) / (end of the 90 % interval on that side - mean)          interval(level) = mean + c (ends - mean),   c = level-quantile of scores
 
 Every observed entry is hidden in one of some folds and predicted by the model fitted to the others (cross-conformal prediction: Vovk 2015, Annals of Mathematics and
-Artificial Intelligence 74). Only counts of scores by column are summed over nodes.
+Artificial Intelligence 74). A column of which a fold would hide all entries of all nodes keeps them in that fold. Only counts of entries and of scores by column are
+summed over nodes.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from dmfvi.linalg import FloatArray
 from dmfvi.models.regression.columns import summed
@@ -33,12 +36,15 @@ class HeldOut:
     counts: FloatArray
 
     def stretch(self, level: float) -> FloatArray:
-        """c of each column (D,): the smallest score that level (n + 1) of n hidden entries do not exceed; of too few, the largest."""
+        """c of each column (D,): the smallest score that level (n + 1) of n hidden entries do not exceed; infinite where that is more than n."""
         made = np.empty(len(self.counts))
         tops = np.append(EDGES[1:-1], EDGES[-2])  # scores beyond the last bound count as that
         for j, counts in enumerate(self.counts):
             cumulative = np.cumsum(counts)
-            wanted = min(level * (cumulative[-1] + 1.0), cumulative[-1])
+            if cumulative[-1] < least_scores(level):
+                made[j] = np.inf
+                continue
+            wanted = min(level * (cumulative[-1] + 1.0), cumulative[-1])  # but for rounding
             at = int(np.searchsorted(cumulative, wanted))
             before = cumulative[at - 1] if at else 0.0
             share = (wanted - before) / max(counts[at], 1.0)
@@ -46,28 +52,74 @@ class HeldOut:
         return made
 
 
+def least_scores(level: float) -> int:
+    """Scores that an interval of that level takes: the least n with level (n + 1) <= n."""
+    return math.ceil(level / (1.0 - level) - 1e-9)
+
+
 def hold_out(model: Any, tables: Sequence[FloatArray], n_folds: int) -> HeldOut:
     """Scores of all observed entries; the model is fitted once for each fold, as it was to all tables.
 
-    One table is one array, split over the nodes as ``fit`` does.
+    One table is one array, split over the nodes as ``fit`` does. A model that is not of this package is fitted on one machine.
     """
     counts = np.zeros((tables[0].shape[1], len(EDGES) - 1))
-    folds = [_folds(table.shape, n_folds, place) for place, table in enumerate(tables)]
-    for fold in range(n_folds):
-        hidden = [
-            (chosen == fold) & ~np.isnan(table) for chosen, table in zip(folds, tables, strict=True)
-        ]
-        gaps = [np.where(at, np.nan, table) for at, table in zip(hidden, tables, strict=True)]
-        with warnings.catch_warnings():  # what there is to say was said of the whole table
-            warnings.simplefilter("ignore", UserWarning)
-            fitted = clone(model).fit(gaps if len(gaps) > 1 else gaps[0])
-        for part, table, at in zip(gaps, tables, hidden, strict=True):
-            for j, scores in enumerate(scored(fitted, part, table, at)):
-                counts[j] += np.histogram(scores, EDGES)[0]
+    hidden = _hidden(model, tables, n_folds)
+    unconverged = []
+    for of_fold in hidden:
+        gaps = [np.where(at, np.nan, table) for at, table in zip(of_fold, tables, strict=True)]
+        fitted, said = _fitted(model, gaps if len(gaps) > 1 else gaps[0])
+        unconverged += said[:1]
+        for part, table, at in zip(gaps, tables, of_fold, strict=True):
+            if at.any():
+                for j, scores in enumerate(scored(fitted, part, table, at)):
+                    counts[j] += np.histogram(scores, EDGES)[0]
+    if unconverged:
+        warnings.warn(
+            f"{len(unconverged)} of {n_folds} fits of the held-out calibration have not converged; the first: {unconverged[0]}",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    return HeldOut(_over_nodes(model, counts))
+
+
+def _fitted(model: Any, X: Any) -> tuple[Any, list[str]]:
+    """A clone fitted to X, and what it said of its convergence; other remarks on the data were made of the whole table."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted = clone(model).fit(X)
+    for each in caught:
+        if not issubclass(each.category, UserWarning):
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    said = [str(each.message) for each in caught if issubclass(each.category, ConvergenceWarning)]
+    return fitted, said
+
+
+def _over_nodes(model: Any, counts: FloatArray) -> FloatArray:
+    """Counts of this process summed over all; models without a network are fitted in one."""
+    if not hasattr(model, "_open"):
+        return counts
     session = model._open()
-    if not session.whole:
-        counts = summed(session, [counts.ravel()]).reshape(counts.shape)
-    return HeldOut(counts)
+    if session.whole:
+        return counts
+    return summed(session, [counts.ravel()]).reshape(counts.shape)
+
+
+def _hidden(
+    model: Any, tables: Sequence[FloatArray], n_folds: int
+) -> list[list[NDArray[np.bool_]]]:
+    """Entries that each fold hides in each table; none of a column that would have no entry left at any node."""
+    session = model._open() if hasattr(model, "_open") else None
+    # the same folds whether nodes are processes or not
+    nodes = range(len(tables)) if session is None or session.whole else session.here
+    folds = [_folds(table.shape, n_folds, node) for node, table in zip(nodes, tables, strict=True)]
+    hidden = [
+        [(chosen == fold) & ~np.isnan(table) for chosen, table in zip(folds, tables, strict=True)]
+        for fold in range(n_folds)
+    ]
+    seen = np.sum([np.isfinite(table).sum(0) for table in tables], axis=0)
+    left = np.array([seen - np.sum([at.sum(0) for at in of_fold], axis=0) for of_fold in hidden])
+    some_left = np.round(_over_nodes(model, left.astype(float))) > 0
+    return [[at & some for at in of_fold] for of_fold, some in zip(hidden, some_left, strict=True)]
 
 
 def scored(
@@ -81,9 +133,9 @@ def scored(
     return [score[at, j] for j, at in enumerate(hidden.T)]
 
 
-def _folds(shape: tuple[int, ...], n_folds: int, place: int) -> NDArray[np.int64]:
+def _folds(shape: tuple[int, ...], n_folds: int, node: int) -> NDArray[np.int64]:
     """The fold of each entry: as even as can be in a row, so that no row is hidden whole."""
-    rng = np.random.default_rng([place, n_folds])
+    rng = np.random.default_rng([node, n_folds])
     rows, columns = shape
     offset = rng.integers(0, n_folds, size=(rows, 1))
     return np.asarray(rng.permuted((np.arange(columns) + offset) % n_folds, axis=1))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from dmfvi.linalg import FloatArray
 from dmfvi.models.mixture.estimator import BayesianGaussianMixture
 from dmfvi.models.pca.estimator import BayesianPCA
-from dmfvi.models.pca.held_out import REFERENCE, hold_out
+from dmfvi.models.pca.held_out import REFERENCE, hold_out, least_scores
 from dmfvi.validation import check_choice, check_level, check_whole, is_shard_list, unmasked
 
 #: rows' worth of the whole table's spread that each component of a candidate mixture begins with
@@ -64,7 +66,9 @@ def _cell(values: FloatArray) -> float:
 def _tables(X: Any) -> list[FloatArray]:
     """Plain arrays, one for each node or one for all."""
     return [
-        check_array(unmasked(part), dtype=np.float64, ensure_all_finite="allow-nan")
+        check_array(
+            unmasked(part), dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=0
+        )
         for part in (X if is_shard_list(X) else [X])
     ]
 
@@ -82,6 +86,21 @@ def fitted_by_bound(models: Sequence[Any], X: Any) -> tuple[Any, FloatArray]:
     return fitted[best] if same else clone(models[best]).fit(X), bounds
 
 
+def _stretched(
+    gaps: NDArray[np.bool_],
+    mean: FloatArray,
+    ends: tuple[FloatArray, FloatArray],
+    stretch: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Intervals of gaps with their halves times a factor for each column; an infinite one makes them infinite."""
+    low, high = (
+        np.where(gaps, mean + np.where(np.isinf(stretch), 1.0, stretch) * (end - mean), mean)
+        for end in ends
+    )
+    endless = gaps & np.isinf(stretch)
+    return np.where(endless, -np.inf, low), np.where(endless, np.inf, high)
+
+
 @dataclass(eq=False, repr=False)
 class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Fills missing entries by a model's predictive means; ``transform`` returns a table with the same columns.
@@ -94,14 +113,16 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         dequantized table: values that are rounded get the digits back at random. None is ``BayesianPCA(noise="feature")``.
     calibration : {"model", "held-out"}
         Intervals as the model has them, or stretched column by column so that they cover observed entries that are hidden in turn: the model is
-        fitted ``n_folds`` times more, and only counts of scores are summed over nodes. For columns whose shape the model does not have (skewed, rounded).
+        fitted ``n_folds`` times more, and only counts of entries and scores are summed over nodes. For columns whose shape the model does not have (skewed,
+        rounded). A column takes level / (1 - level) scores, 9 for 0.9 and 99 for 0.99: with fewer its intervals are infinite, with a warning.
+        A model of another package needs ``impute(X)`` and ``impute_interval(X, level)``, and is fitted on one machine.
     n_folds : int
         Folds of the held-out calibration; an entry is predicted without its own fold.
 
     Attributes
     ----------
     estimator_ : estimator
-        The fitted model; ``dmfvi.save`` keeps it.
+        The fitted model. ``dmfvi.save`` takes it, and does not take an Imputer: the calibration is not kept in a file.
     lower_bounds_ : array (n_models,)
         Bounds of the models that were fitted, in the order of the list; of "auto" for the dequantized table.
     calibration_ : HeldOut
@@ -130,6 +151,8 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_choice("calibration", self.calibration, ["model", "held-out"])
         check_whole("n_folds", self.n_folds, 2)
         models = self._candidates(X)
+        for name in ("calibration_", "feature_names_in_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
         if isinstance(self.estimator, str):
             self.estimator_, self.lower_bounds_ = fitted_by_bound(models, X)
         else:
@@ -167,6 +190,10 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 raise TypeError(
                     f"estimator must have impute, as BayesianPCA has, received {type(model).__name__}"
                 )
+            if self.calibration == "held-out" and not hasattr(model, "impute_interval"):
+                raise TypeError(
+                    f'calibration="held-out" stretches the intervals of impute_interval(X, level), which {type(model).__name__} does not have'
+                )
         if not models:
             raise ValueError("estimator must not be an empty list: give a model")
         return models
@@ -176,16 +203,35 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         return self.estimator_.impute(X)
 
-    def impute_interval(self, X: Any, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper ends of predictive intervals; equal to X where it is observed."""
+    def impute_interval(self, X: Any, level: float = 0.9) -> Any:
+        """Lower and upper ends of predictive intervals; equal to X where it is observed. Of a list, such a pair for each array."""
         check_is_fitted(self)
-        if self.calibration == "model":
+        if not hasattr(self, "calibration_"):
             return self.estimator_.impute_interval(X, level)
         check_level(level)
-        mean = self.estimator_.impute(X)
+        mean, ends = self.estimator_.impute(X), self.estimator_.impute_interval(X, REFERENCE)
+        gaps = [np.isnan(table) for table in _tables(X)]
         stretch = self.calibration_.stretch(level)
-        low, high = self.estimator_.impute_interval(X, REFERENCE)
-        return mean + stretch * (low - mean), mean + stretch * (high - mean)
+        self._warn_of_few_scores(stretch, np.any([at.any(0) for at in gaps], axis=0), level)
+        if not is_shard_list(X):
+            return _stretched(gaps[0], mean, ends, stretch)
+        return [_stretched(*of_part, stretch) for of_part in zip(gaps, mean, ends, strict=True)]
+
+    def _warn_of_few_scores(
+        self, stretch: FloatArray, wanted: NDArray[np.bool_], level: float
+    ) -> None:
+        few = np.flatnonzero(np.isinf(stretch) & wanted)
+        if len(few):
+            names = getattr(self, "feature_names_in_", np.arange(len(stretch)))
+            scores = self.calibration_.counts.sum(1).astype(int)
+            shown = ", ".join(f"{names[j]} ({scores[j]})" for j in few[:5])
+            warnings.warn(
+                f"intervals of level {level:g} take {least_scores(level)} held-out scores of a column; fewer have: {shown}"
+                + (f" and {len(few) - 5} more" if len(few) > 5 else "")
+                + ". Their intervals are infinite",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
