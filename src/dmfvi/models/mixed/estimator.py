@@ -162,6 +162,8 @@ class MixedModel(MixedAnswers):
             shards = [divided(shard, n) for shard, n in zip(shards, numbers, strict=True)]
         volume = -self._target.weight * float(np.log(self._target.scale))
         self._fit(session, model, shards, log_volume=volume, observer=observer)
+        if self._common.n_shared:
+            self._model = self._model.beside(self._node_beliefs[0])
         if self.approximation == "moments":
             self._take_moments(session, shards, volume)
         self._effects = self._effects_of(session, shards, parts)
