@@ -12,6 +12,7 @@ import dmfvi
 from cli_run import dmfvi_command
 from dmfvi import MixedModel, Network
 from dmfvi.deploy.kinds import ModelSettings
+from dmfvi.models.laplace import LaplaceBelief
 from dmfvi.models.mixed import across_sites
 from dmfvi.models.mixed.group_modes import Search, advance
 
@@ -54,6 +55,7 @@ def compare(family: str, tmp_path: Path, **settings: Any) -> MixedModel:
         assert set(effects) == set(group[rows].tolist())
         for label, effect in effects.items():
             np.testing.assert_allclose(effect, known[label], rtol=1e-7, atol=1e-9)
+    assert {type(belief) for belief in (model._belief, *model._node_beliefs)} == {LaplaceBelief}
     dmfvi.save(model, tmp_path / "model.npz")
     loaded = dmfvi.load(tmp_path / "model.npz")
     np.testing.assert_array_equal(loaded.predict(x), model.predict(x))
