@@ -84,6 +84,32 @@ def test_moments_are_those_of_one_machine(tmp_path: Path, monkeypatch: pytest.Mo
     assert np.isfinite(model.n_effective_draws_)
 
 
+def test_no_sum_of_draws_has_more_numbers_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, group, parts = visits("bernoulli")
+    sizes: list[int] = []
+    given = cut(x, parts), cut(y, parts), cut(group, parts)
+    monkeypatch.setattr("dmfvi.models.moments.STAGES", (64, 256))
+    monkeypatch.setattr("dmfvi.models.moments.LEAST_DRAWS", 20.0)
+    model = MixedModel(family="bernoulli", across_sites=True, network=Network.chain(3))
+    whole = model.fit(*given).posterior_
+    values = across_sites.SharedEffects.agreed_values
+
+    def counted(self: Any, *given: Any) -> Any:
+        asked, answer = values(self, *given), None
+        while True:
+            try:
+                vector = asked.send(answer)
+            except StopIteration as end:
+                return end.value
+            sizes.append(vector.size)
+            answer = yield vector
+
+    monkeypatch.setattr(across_sites.SharedEffects, "agreed_values", counted)
+    monkeypatch.setattr(across_sites, "MOST_NUMBERS", 5000)
+    assert model.fit(*given).posterior_.distance(whole) < 1e-12
+    assert 2500 < max(sizes) <= 5000
+
+
 def test_nodes_by_themselves_and_the_shell_take_it(make_cluster: Any, tmp_path: Path) -> None:
     x, y, group, parts = visits("gaussian", 60, 5)
     table = np.column_stack([x, y, group]).astype(float)
