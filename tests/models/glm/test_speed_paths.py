@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,37 @@ def test_a_thinned_shard_stands_for_all_rows() -> None:
     assert len(part.target) == len(part.design) == 26
     assert part.weight.sum() == pytest.approx(n)
     assert part.constant == 1.5
+    np.testing.assert_array_equal(part.target, shard.thinned(25).target)
+    assert len(set(np.diff(part.target).tolist())) > 3  # no period
+
+
+def overdispersed() -> tuple[np.ndarray, np.ndarray]:
+    """Counts of which every second one is zero."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 2))
+    y = rng.negative_binomial(1.0, 1 / (1 + np.exp(0.3 * x[:, 0])))
+    y[::2] = 0
+    return x, y
+
+
+@pytest.mark.parametrize("rows", ["chosen", "all of one kind"])
+def test_a_start_from_some_rows_does_not_depend_on_their_order(
+    rows: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = overdispersed()
+    fit = GeneralizedLinearModel(family="negative-binomial").fit
+    whole = fit(x, y).posterior_
+    monkeypatch.setattr(glm_model, "START_ROWS", 1000)
+    if rows != "chosen":  # the start then begins again with all rows
+
+        def every_second(self: GlmShard, most: int) -> GlmShard:
+            names = "design", "target", "offset", "weight", "trials"
+            return replace(self, **{name: getattr(self, name)[::2] for name in names})
+
+        monkeypatch.setattr(GlmShard, "thinned", every_second)
+    assert fit(x, y).posterior_.distance(whole) < 1e-8
+    both = GeneralizedLinearModel(family="negative-binomial", network=Network.complete(2))
+    assert both.fit([x, x[:100]], [y, y[:100]]).converged_
 
 
 @pytest.mark.parametrize("family", ["bernoulli", "negative-binomial"])

@@ -12,8 +12,9 @@ import dmfvi
 from cli_run import dmfvi_command
 from dmfvi import MixedModel, Network
 from dmfvi.deploy.kinds import ModelSettings
+from dmfvi.models.laplace import LaplaceBelief
 from dmfvi.models.mixed import across_sites
-from dmfvi.models.mixed.across_sites import newton
+from dmfvi.models.mixed.group_modes import Search, advance
 
 
 def visits(family: str, n: int = 90, n_groups: int = 7) -> Any:
@@ -54,6 +55,7 @@ def compare(family: str, tmp_path: Path, **settings: Any) -> MixedModel:
         assert set(effects) == set(group[rows].tolist())
         for label, effect in effects.items():
             np.testing.assert_allclose(effect, known[label], rtol=1e-7, atol=1e-9)
+    assert {type(belief) for belief in (model._belief, *model._node_beliefs)} == {LaplaceBelief}
     dmfvi.save(model, tmp_path / "model.npz")
     loaded = dmfvi.load(tmp_path / "model.npz")
     np.testing.assert_array_equal(loaded.predict(x), model.predict(x))
@@ -82,6 +84,32 @@ def test_moments_are_those_of_one_machine(tmp_path: Path, monkeypatch: pytest.Mo
     assert np.isfinite(model.n_effective_draws_)
 
 
+def test_no_sum_of_draws_has_more_numbers_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, group, parts = visits("bernoulli")
+    sizes: list[int] = []
+    given = cut(x, parts), cut(y, parts), cut(group, parts)
+    monkeypatch.setattr("dmfvi.models.moments.STAGES", (64, 256))
+    monkeypatch.setattr("dmfvi.models.moments.LEAST_DRAWS", 20.0)
+    model = MixedModel(family="bernoulli", across_sites=True, network=Network.chain(3))
+    whole = model.fit(*given).posterior_
+    values = across_sites.SharedEffects.agreed_values
+
+    def counted(self: Any, *given: Any) -> Any:
+        asked, answer = values(self, *given), None
+        while True:
+            try:
+                vector = asked.send(answer)
+            except StopIteration as end:
+                return end.value
+            sizes.append(vector.size)
+            answer = yield vector
+
+    monkeypatch.setattr(across_sites.SharedEffects, "agreed_values", counted)
+    monkeypatch.setattr(across_sites, "MOST_NUMBERS", 5000)
+    assert model.fit(*given).posterior_.distance(whole) < 1e-12
+    assert 2500 < max(sizes) <= 5000
+
+
 def test_nodes_by_themselves_and_the_shell_take_it(make_cluster: Any, tmp_path: Path) -> None:
     x, y, group, parts = visits("gaussian", 60, 5)
     table = np.column_stack([x, y, group]).astype(float)
@@ -106,10 +134,65 @@ def test_nodes_by_themselves_and_the_shell_take_it(make_cluster: Any, tmp_path: 
     assert dmfvi.load(tmp_path / "m").posterior_.distance(expected.posterior_) < 1e-9
 
 
-def test_steps_towards_modes_are_not_longer_than_two_deviations() -> None:
-    step, precision = newton(np.zeros((1, 1)), np.array([[50.0]]), np.array([[[3.0]]]))
-    assert precision[0, 0, 0] == 4.0
-    assert step[0, 0] == pytest.approx(1.0)
+def test_a_step_is_full_and_halved_only_in_the_group_that_fell() -> None:
+    # a gaussian group, log p = -(z - 50)^2 3 / 2, whose step is exact, and a poisson one of a count of 400
+    def sums(z: np.ndarray) -> tuple[np.ndarray, ...]:
+        rate = np.exp(z[1, 0])
+        logs = np.array([-1.5 * (z[0, 0] - 50.0) ** 2, 400.0 * z[1, 0] - rate])
+        pulls = np.array([[3.0 * (50.0 - z[0, 0])], [400.0 - rate]])
+        return logs, pulls, np.array([[[3.0]], [[rate]]])
+
+    search = Search.at(np.zeros((2, 1)))
+    first = advance(search, *sums(search.places))
+    np.testing.assert_allclose(first.search.places[:, 0], [37.5, 199.5])
+    second = advance(first.search, *sums(first.search.places))
+    np.testing.assert_allclose(second.search.places[:, 0], [37.5, 99.75])
+    assert second.lengths[0] < 1e-12
+    assert np.isinf(second.lengths[1])
+    found, count = second, 2
+    while found.lengths.max() > 1e-9:
+        found, count = advance(found.search, *sums(found.search.places)), count + 1
+    assert count < 20
+    z = found.search.places[1, 0]
+    assert 400.0 - np.exp(z) - z == pytest.approx(0.0, abs=1e-7)
+
+
+def test_sums_that_are_not_finite_lead_back_to_zero_and_stop_there() -> None:
+    search, nothing = Search.at(np.array([[8.0], [0.0]])), np.full((2, 1), np.nan)
+    found = advance(search, nothing[:, 0], nothing, nothing[..., None])
+    np.testing.assert_array_equal(found.search.places, [[4.0], [0.0]])
+    assert found.stuck.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("case", ["little noise", "many rows", "wide counts"])
+def test_modes_far_from_zero_are_reached(case: str) -> None:
+    rng = np.random.default_rng(1)
+    n, n_groups = {"many rows": (4000, 4)}.get(case, (120, 6))
+    group, x = np.arange(n) % n_groups, rng.normal(size=(n, 1))
+    parts = np.split(np.arange(n), [n // 3, 2 * n // 3])
+    noise = 0.5 if case == "many rows" else 0.05
+    eta = 0.5 * x[:, 0] + rng.normal(size=n_groups)[group]
+    y = eta + noise * rng.normal(size=n)
+    family = "poisson" if case == "wide counts" else "gaussian"
+    if family == "poisson":
+        y = rng.poisson(np.exp(np.linspace(-2, 7, n_groups)[group]))
+    pooled = MixedModel(family=family, approximation="laplace").fit(x, y, groups=group)
+    model = MixedModel(
+        family=family, approximation="laplace", network=Network.chain(3), across_sites=True
+    ).fit(cut(x, parts), cut(y, parts), groups=cut(group, parts))
+    assert model.converged_
+    assert model.n_iter_ <= 3 * pooled.n_iter_
+    assert model.posterior_.distance(pooled.posterior_) < 1e-9
+    for label, effect in pooled.random_effects().items():
+        np.testing.assert_allclose(model.random_effects(0)[label], effect, rtol=1e-6, atol=1e-7)
+
+
+def test_modes_that_are_not_reached_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, group, parts = visits("poisson")
+    given = cut(x, parts), cut(y, parts), cut(group, parts)
+    monkeypatch.setattr(across_sites, "STEPS", 2)
+    with pytest.raises(ValueError, match="groups with rows at several sites have no mode"):
+        MixedModel(family="poisson", across_sites=True, network=Network.ring(3)).fit(*given)
 
 
 def test_too_many_numbers_and_contradictions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

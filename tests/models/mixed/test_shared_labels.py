@@ -110,6 +110,23 @@ def test_only_digests_leave_a_site_and_their_number_is_a_power_of_two() -> None:
     assert found.n_shared == 0
 
 
+def test_two_spellings_of_a_shared_label_are_refused_and_others_kept() -> None:
+    session = Session.open(Network.ring(3))
+    with pytest.raises(ValueError, match=r"two labels at site 1 .*'01' and '1'\).* site 0 has"):
+        common_labels(session, [{"1", "2"}, {"1", "01", "3"}, {"2"}], refuse=False)
+    found = common_labels(session, [{"1", "2"}, {"4", "04", "2"}, {"3"}], refuse=False)
+    assert (found.n_shared, found.repeated) == (1, 1)
+    assert found.numbers == [{"2": 0}, {"2": 0}, {}]
+
+
+def test_nodes_by_themselves_refuse_two_spellings_of_a_shared_label(monkeypatch: Any) -> None:
+    # sites of one process are compared beforehand, nodes of their own are not
+    monkeypatch.setattr("dmfvi.models.mixed.estimator.check_one_form", lambda labels: None)
+    parts = wards([["1", "01", "2"], ["1", "5"]])
+    with pytest.raises(ValueError, match="two labels at site 0"):
+        at_mode(network=Network.chain(2), across_sites=True).fit(parts, groups="ward")
+
+
 def test_every_node_refuses_also_those_without_the_label_or_knows_that_groups_are_nested(
     make_cluster: Any, tmp_path: Path
 ) -> None:

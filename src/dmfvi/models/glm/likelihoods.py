@@ -66,12 +66,16 @@ class GlmShard:
             yield GlmShard(design if self.units is None else self.units.design(design), *others)
 
     def thinned(self, most: int) -> GlmShard:
-        """Every k-th row with k times its weight, about ``most`` rows; of less than twice as many, all."""
+        """One of k rows with k times its weight, about ``most`` rows; of less than twice as many, all.
+
+        Which ones is pseudo-random, and the same in every run: every k-th row could be all of one kind.
+        """
         n = len(self.target)
-        stride = n // most
-        if stride < 2:
+        of = n // most
+        if of < 2:
             return self
-        parts: list[Any] = [np.ascontiguousarray(getattr(self, name)[::stride]) for name in ROWS]
+        chosen = np.sort(np.random.default_rng(n).choice(n, -(-n // of), replace=False))
+        parts: list[Any] = [np.ascontiguousarray(getattr(self, name)[chosen]) for name in ROWS]
         kept = GlmShard(*parts)
         weight = kept.weight * (n / len(kept.target))
         return replace(kept, weight=weight, constant=self.constant, units=self.units)

@@ -65,11 +65,15 @@ class GlmBelief:
 
 
 class Climbed(NamedTuple):
-    """A mode, minus the log density's second derivative beside it, and the rows of all nodes that were left out."""
+    """A mode, minus the log density's second derivative beside it, the rows of all nodes that were left out, and whether all went well.
+
+    ``smooth`` is a climb that ended with no step halved and a concave density all the way, as one from near the mode does.
+    """
 
     mode: FloatArray
     precision: FloatArray
     left_out: float
+    smooth: bool
 
 
 @dataclass(frozen=True)
@@ -183,7 +187,11 @@ class GeneralizedLinear(Model):
         part = shard.thinned(START_ROWS)
         climbed = yield from self._climb(part, self.prior_mean, len(shard.target))
         if climbed.left_out:
-            climbed = yield from self._climb(shard, climbed.mode, len(shard.target))
+            usable = bool(np.isfinite(climbed.mode).all())
+            if usable:
+                climbed = yield from self._climb(shard, climbed.mode, len(shard.target))
+            if not usable or not climbed.smooth:  # some rows did not stand for all
+                climbed = yield from self._climb(shard, self.prior_mean, len(shard.target))
         self._refuse_improper(climbed.precision)
         q = MultivariateNormal(climbed.precision @ climbed.mode, -0.5 * climbed.precision)
         packed = yield Broadcast(q.pack())
@@ -194,7 +202,7 @@ class GeneralizedLinear(Model):
     ) -> Generator[Any, FloatArray, Climbed]:
         """Newton steps from here; steps that lower the density are halved."""
         prior = self.precisions(None)
-        best, left_out, length = -np.inf, 0.0, 0.0
+        best, left_out, length, smooth, ended = -np.inf, 0.0, 0.0, True, False
         step: FloatArray = np.zeros(len(prior))
         definite: FloatArray = np.diag(np.maximum(prior, 1e-8))
         for _ in range(NEWTON_STEPS):
@@ -206,10 +214,12 @@ class GeneralizedLinear(Model):
             left_out = float(total[-1])
             value -= 0.5 * float(prior @ (tried - self.prior_mean) ** 2)
             if not value >= best - BOUND_ROUNDING * abs(best):
-                step = 0.5 * step
+                step, smooth = 0.5 * step, False
                 continue
             here, best = tried, value
-            definite = made_definite(np.diag(prior) + precision)
+            wanted = np.diag(prior) + precision
+            definite = made_definite(wanted)
+            smooth &= definite is wanted
             # linear = gradient + precision here, so the whole gradient of the log density is
             gradient = linear - precision @ here - prior * (here - self.prior_mean)
             definite = self._without_dispersion(definite, gradient)
@@ -219,8 +229,9 @@ class GeneralizedLinear(Model):
             if length < (NEAR_PART if left_out else NEAR_MODE) or (
                 length < NEAR_PART and length**3 < NEXT_STEP * before**2
             ):
+                ended = True
                 break
-        return Climbed(here + step, definite, left_out)
+        return Climbed(here + step, definite, left_out, smooth and ended)
 
     def _without_dispersion(self, definite: FloatArray, gradient: FloatArray) -> FloatArray:
         """Hold a dispersion where the prior has it: with more columns than rows the joint mode has none at all."""

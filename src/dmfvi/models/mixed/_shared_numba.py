@@ -100,25 +100,30 @@ def shared_points(  # noqa: PLR0912
 
 @njit(cache=True)
 def shared_pulls(
-    code, x, varying, y, offset, starts, ids, thetas, factors, places, noise, pulls, precisions
+    code, x, varying, y, offset, starts, ids, thetas, factors, places, noise, wanted, sums
 ):
-    """Gradients of log likelihoods in z at ``places`` (N, G, q) of many theta, and minus second derivatives (N, G, q, q)."""
+    """Log likelihoods at ``places`` (N, G, q) of many theta, their gradients in z and minus second derivatives, in (N, G, 1 + q + q q), where ``wanted``."""
     p, q = x.shape[1], varying.shape[1]
     for t in range(len(thetas)):
+        if not wanted[t].any():
+            continue
         inner = x @ np.ascontiguousarray(thetas[t, :p]) + offset
         psi = thetas[t, p] if noise else 0.0
         for s in range(len(starts) - 1):
             g = ids[s]
+            if not wanted[t, g]:
+                continue
             effects = varying[starts[s] : starts[s + 1]] @ factors[t]
             for i in range(len(effects)):
                 eta = inner[starts[s] + i]
                 for a in range(q):
                     eta += effects[i, a] * places[t, g, a]
-                _, slope, curve = row_terms(code, y[starts[s] + i], eta, psi)
+                value, slope, curve = row_terms(code, y[starts[s] + i], eta, psi)
+                sums[t, g, 0] += value
                 for a in range(q):
-                    pulls[t, g, a] += slope * effects[i, a]
+                    sums[t, g, 1 + a] += slope * effects[i, a]
                     for b in range(q):
-                        precisions[t, g, a, b] += curve * effects[i, a] * effects[i, b]
+                        sums[t, g, 1 + q + a * q + b] += curve * effects[i, a] * effects[i, b]
 
 
 @njit(cache=True)

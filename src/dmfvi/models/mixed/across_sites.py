@@ -3,8 +3,8 @@
     log p(y_g) = log sum_k w_k exp(sum over sites of log p(y_g,site | z_k)) + constants,   z_k = centre_g + root_g u_k
 
 Centres and roots are the mode and the curvature of all sites' rows of the group. A sweep sums, for every such group, the log
-likelihood at the quadrature's points with its derivatives in theta, and the derivatives in z at the centre. Where centres have moved by more than CENTRED
-the sweep moves them and leaves theta; so at the end points are those that one machine with all rows would use.
+likelihood at the quadrature's points with its derivatives in theta, and the derivatives in z at the centre. Where a centre is not near its mode
+the sweep moves centres and leaves theta; so at the end points are those that one machine with all rows would use.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from scipy.special import gammaln, logsumexp
 from dmfvi.inference.model import Coroutine, Update
 from dmfvi.linalg import FloatArray, cholesky, inverse, pack_symmetric, symmetrize, unpack_symmetric
 from dmfvi.models.laplace import LaplaceBelief
+from dmfvi.models.mixed.group_modes import STEPS, Advance, Search, advance, not_reached
 from dmfvi.models.mixed.model import FAMILIES, FEWER_POINTS, POINTS, GroupedShard, MixedEffects
 from dmfvi.tags import stored_as
 
-#: how far, in deviations, centres may be from their modes (and curvatures from theirs) when theta moves
-CENTRED = 1e-5
-#: the same for draws of theta, where steps are many, and steps at most
-CENTRED_DRAWS, STEPS = 1e-6, 100
-#: how far a step may move a centre, in deviations
-LONGEST_STEP = 2.0
-#: numbers that a site may send in a sweep
+#: how far, in deviations, centres may be from their modes (and curvatures from theirs) when theta moves: PART of its last step's
+#: squared length, about what the step gained, within these ends
+CENTRED, LOOSE, PART = 1e-5, 0.3, 0.1
+#: the same for draws of theta
+CENTRED_DRAWS = 1e-8
+#: numbers that a site may send in a sum
 MOST_NUMBERS = 4_000_000
 
 
@@ -52,11 +52,26 @@ class SiteShard:
 @stored_as("centred-belief")
 @dataclass(frozen=True)
 class CentredBelief(LaplaceBelief):
-    """Also where the groups' effects are integrated: centres (G, q), precisions there (G, q, q), and how far they moved last."""
+    """Also where the groups' effects are integrated: centres (G, q), precisions there (G, q, q), and the search for the modes at this theta."""
 
     centres: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))
     precisions: FloatArray = field(default_factory=lambda: np.zeros((0, 1, 1)))
-    moved: float = float("inf")
+    highest: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))
+    heights: FloatArray = field(default_factory=lambda: np.zeros(0))
+    searched: int = 0
+
+    @classmethod
+    def around(
+        cls, known: LaplaceBelief, centres: FloatArray, precisions: FloatArray
+    ) -> CentredBelief:
+        """A belief whose search begins."""
+        begun = Search.at(centres)
+        return cls(known.q, known.kept, known.best, None, None, centres, precisions, *begun[1:])
+
+    @property
+    def search(self) -> Search:
+        """The search for the groups' modes."""
+        return Search(self.centres, self.highest, self.heights)
 
     def plain(self) -> LaplaceBelief:
         """What all may know: without the groups' effects."""
@@ -65,17 +80,21 @@ class CentredBelief(LaplaceBelief):
 
 @dataclass(frozen=True)
 class SharedEffects(MixedEffects):
-    """``MixedEffects`` with ``n_shared`` groups that several sites have."""
+    """``MixedEffects`` with ``n_shared`` groups that several sites have; ``near`` are effects (G, q) at which searches for modes begin."""
 
     n_shared: int = 0
+    near: FloatArray | None = None
 
-    def start(self, shard: Any, rng: np.random.Generator) -> CentredBelief:
-        begun, q = super().start(shard, rng), self.n_effects
-        return CentredBelief(
-            begun.q,
-            centres=np.zeros((self.n_shared, q)),
-            precisions=np.tile(np.eye(q), (self.n_shared, 1, 1)),
-        )
+    def start(self, shard: Any, rng: np.random.Generator) -> Any:
+        """The prior, and the groups' modes there."""
+        begun = super().start(shard, rng)
+        centres, precisions = yield from self.modes(shard.shared, self.point(begun)[None])
+        return CentredBelief.around(begun, centres[0], precisions[0])
+
+    def beside(self, belief: LaplaceBelief) -> SharedEffects:
+        """The model whose searches begin at the fitted effects."""
+        assert isinstance(belief, CentredBelief)
+        return replace(self, near=belief.centres @ self.factor(self.point(belief)).T)
 
     # -- the sum of a sweep -------------------------------------------------------------------
 
@@ -144,26 +163,56 @@ class SharedEffects(MixedEffects):
     def absorb(self, total: FloatArray, own: FloatArray, belief: LaplaceBelief) -> Update:
         assert isinstance(belief, CentredBelief)
         known = self._parts(total)
-        step, precisions = newton(belief.centres, known["pulls"], known["precisions"])
-        off = distance(step, belief.precisions, precisions)
-        if not off <= CENTRED:
-            moved = replace(belief, centres=belief.centres + step, precisions=precisions, moved=off)
+        middle = known["logs"].shape[1] // 2  # the centre is the middle point
+        found = advance(
+            belief.search, known["logs"][:, middle], known["pulls"], known["precisions"]
+        )
+        off = distance(found.lengths, belief.precisions, found.precisions)
+        if not found.stuck.any() and not (off <= self._near_enough(belief)).all():
+            if belief.searched >= STEPS:
+                raise not_reached(int((off > CENTRED).sum()))
+            halved = np.isinf(found.lengths)[:, None, None]
+            places, highest, heights = found.search
+            moved = replace(
+                belief,
+                centres=places,
+                precisions=np.where(halved, belief.precisions, found.precisions),
+                highest=highest,
+                heights=heights,
+                searched=belief.searched + 1,
+            )
             return Update(moved, belief.best)
         update = super().absorb(self._joined(total, known, belief), own, belief)
-        # where the modes will be at the next theta, to first order
-        turn = self.point(update.belief) - self.point(belief)
-        ahead = known["pulls"] + known["crosses"] @ turn
-        step, _ = newton(belief.centres, ahead, known["precisions"])
-        made = update.belief
-        centred = CentredBelief(
-            made.q,
-            made.kept,
-            made.best,
-            centres=belief.centres + step,
-            precisions=precisions,
-            moved=0.0,
+        there = self._ahead(belief, self.point(update.belief), known, found)
+        made = CentredBelief.around(update.belief, there, found.precisions)
+        return Update(made, update.objective, update.limited)
+
+    def _near_enough(self, belief: CentredBelief) -> float:
+        """How far centres may be from modes: where theta still moves much, errors of the quadrature are less than what a step gains."""
+        if belief.kept is None:
+            return LOOSE
+        step = self.point(belief) - belief.kept
+        return float(np.clip(PART * (step @ belief.q.precision @ step), CENTRED, LOOSE))
+
+    def _ahead(
+        self,
+        belief: CentredBelief,
+        there: FloatArray,
+        known: Mapping[str, FloatArray],
+        now: Advance,
+    ) -> FloatArray:
+        """Where the modes will be at the next theta: effects L z to first order, which hardly depend on L where rows are many."""
+        here = self.point(belief)
+        turn, factor = there - here, self.factor(here)
+        rows, columns = self.entries
+        tilt = np.zeros_like(factor)
+        tilt[rows, columns] = turn[-len(rows) :] * np.where(
+            rows == columns, factor[rows, columns], 1.0
         )
-        return Update(centred, update.objective, update.limited)
+        move = np.linalg.solve(now.precisions, (known["crosses"] @ turn)[..., None])[..., 0]
+        effects = (now.search.places + move) @ factor.T + belief.centres @ tilt.T
+        ahead = effects @ inverse(self.factor(there)).T
+        return np.where(np.isfinite(ahead).all(-1, keepdims=True), ahead, belief.centres)
 
     def _parts(self, total: FloatArray) -> dict[str, FloatArray]:
         size = len(self.prior_mean)
@@ -211,48 +260,65 @@ class SharedEffects(MixedEffects):
 
     def change(self, new: LaplaceBelief, old: LaplaceBelief) -> float:
         assert isinstance(new, CentredBelief)
-        return max(super().change(new, old), new.moved)
+        return float("inf") if new.searched else super().change(new, old)
 
     # -- many theta ---------------------------------------------------------------------------
 
     def agreed_values(self, shard: SiteShard, thetas: FloatArray) -> Coroutine:
         """The log likelihood of all nodes' data at many theta (N, P); the sites first agree on each group's mode."""
+        alone = self.values(shard.alone, thetas) + _constant(self.family, shard.shared.rows)
+        q, points = self.n_effects, FEWER_POINTS[self.n_effects] ** self.n_effects
+        most = max(1, MOST_NUMBERS // (1 + self.n_shared * max(points, 1 + q + q * q)))
+        found = []
+        for at in range(0, len(thetas), most):
+            part = slice(at, at + most)
+            found.append((yield from self._agreed_part(shard.shared, thetas[part], alone[part])))
+        return np.concatenate(found)
+
+    def _agreed_part(self, shared: SharedRows, thetas: FloatArray, alone: FloatArray) -> Coroutine:
+        """The same of as many theta as one sum may have."""
         from dmfvi.models.mixed._shared_numba import shared_logs
 
-        alone = self.values(shard.alone, thetas) + _constant(self.family, shard.shared.rows)
-        centres, precisions = yield from self.modes(shard.shared, thetas)
+        centres, precisions = yield from self.modes(shared, thetas)
         points = self._rule(FEWER_POINTS)[0]
         factors = np.array([self.factor(theta) for theta in thetas])
         logs = np.zeros((len(thetas), self.n_shared, len(points)))
         given = thetas, factors, centres, roots_of(precisions), points, self.has_noise
-        shared_logs(*self._rows(shard.shared), *given, logs)
+        shared_logs(*self._rows(shared), *given, logs)
         total = yield np.concatenate([alone, logs.ravel()])
         whole = total[len(thetas) :].reshape(logs.shape)
         shares = self.log_shares(whole, centres, precisions, FEWER_POINTS)
         return np.asarray(total[: len(thetas)] + logsumexp(shares, axis=-1).sum(-1))
 
     def modes(self, shared: SharedRows, thetas: FloatArray) -> Coroutine:
-        """Modes (N, G, q) of the groups' effects at many theta and precisions there, by agreed Newton steps."""
+        """Modes (N, G, q) of the groups' effects at many theta and precisions there, by agreed Newton steps; those that are found are not sent again."""
         from dmfvi.models.mixed._shared_numba import shared_pulls
 
         thetas = np.ascontiguousarray(thetas)
         factors = np.array([self.factor(theta) for theta in thetas])
         q, shape = self.n_effects, (len(thetas), self.n_shared)
-        centres = np.zeros((*shape, q))
+        places = np.zeros((*shape, q))
+        if self.near is not None:
+            places = np.einsum("nab,gb->nga", inverse(factors), self.near)
         precisions = np.tile(np.eye(q), (*shape, 1, 1))
+        search, wanted = Search.at(places), np.ones(shape, dtype=bool)
         for _ in range(STEPS):
-            pulls, own = np.zeros((*shape, q)), np.zeros((*shape, q, q))
-            given = thetas, factors, centres, self.has_noise
-            shared_pulls(*self._rows(shared), *given, pulls, own)
-            total = yield np.concatenate([pulls.ravel(), own.ravel()])
-            pulls, own = total[: pulls.size].reshape(pulls.shape), total[pulls.size :]
-            step, made = newton(centres, pulls, own.reshape(*shape, q, q))
-            off = distance(step, precisions, made)
-            precisions = made
-            if off <= CENTRED_DRAWS:
-                break
-            centres = centres + step
-        return centres, precisions
+            own = np.zeros((*shape, 1 + q + q * q))
+            given = thetas, factors, search.places, self.has_noise, wanted
+            shared_pulls(*self._rows(shared), *given, own)
+            total = (yield own[wanted].ravel()).reshape(-1, own.shape[-1])
+            before = Search(*(part[wanted] for part in search))
+            curves = total[:, 1 + q :].reshape(-1, q, q)
+            found = advance(before, total[:, 0], total[:, 1 : 1 + q], curves)
+            reached = found.lengths <= CENTRED_DRAWS
+            precisions[wanted] = found.precisions
+            for whole, known, new in zip(search, before, found.search, strict=True):
+                stay = reached if new.ndim == 1 else reached[:, None]
+                whole[wanted] = np.where(stay, known, new)
+            wanted[wanted] = ~reached
+            if not wanted.any():
+                return search.places, precisions
+        raise not_reached(int(wanted.any(0).sum()))
 
     def agreed_effects(self, shard: SiteShard, theta: FloatArray) -> Coroutine:
         """Posterior means of the shared groups' effects L z (G, q)."""
@@ -266,25 +332,11 @@ class SharedEffects(MixedEffects):
         return np.einsum("gk,gka->ga", shares, places) @ self.factor(theta).T
 
 
-def newton(
-    centres: FloatArray, pulls: FloatArray, precisions: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Steps of z towards the modes under z ~ N(0, I), not too long, and the precisions that they are measured by."""
-    q = centres.shape[-1]
-    whole = symmetrize(precisions + np.eye(q))
-    step = np.linalg.solve(whole, (pulls - centres)[..., None])[..., 0]
-    length = np.sqrt(np.einsum("...a,...ab,...b->...", step, whole, step))
-    return step * np.minimum(1.0, LONGEST_STEP / np.maximum(length, 1e-300))[..., None], whole
-
-
-def distance(step: FloatArray, before: FloatArray, now: FloatArray) -> float:
-    """The longest step in deviations, or the largest relative change of a deviation."""
-    if not len(step.ravel()):
-        return 0.0
-    length = np.sqrt(np.einsum("...a,...ab,...b->...", step, now, step))
+def distance(lengths: FloatArray, before: FloatArray, now: FloatArray) -> FloatArray:
+    """Steps in deviations, or the largest relative change of a deviation where that is more, of each group."""
     size = np.sqrt(np.diagonal(now, axis1=-2, axis2=-1))
     scale = size[..., :, None] * size[..., None, :]
-    return max(float(length.max()), float((np.abs(now - before) / scale).max()))
+    return np.maximum(lengths, (np.abs(now - before) / scale).max((-1, -2)))
 
 
 def roots_of(precisions: FloatArray) -> FloatArray:

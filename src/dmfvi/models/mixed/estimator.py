@@ -47,7 +47,8 @@ class MixedModel(MixedAnswers):
     A site integrates the effects of groups that no other site has out (adaptive Gauss-Hermite quadrature, exact for Gaussian targets) and sends
     sums over groups; effects of single groups stay where they are. Sites compare digests of their labels: a label at two sites is refused, unless
     ``nested`` says that it is two groups, or ``across_sites`` that it is one. Of those the sites agree on the integrand point by point, so sums over each
-    one's rows leave a site, and all sites could compute its effects; labels do not leave it.
+    one's rows leave a site, and all sites could compute its effects: regard the rows of shared groups as disclosed to all sites (bernoulli, poisson), or their
+    moments (gaussian). Labels do not leave a site.
 
     Parameters
     ----------
@@ -162,12 +163,15 @@ class MixedModel(MixedAnswers):
             shards = [divided(shard, n) for shard, n in zip(shards, numbers, strict=True)]
         volume = -self._target.weight * float(np.log(self._target.scale))
         self._fit(session, model, shards, log_volume=volume, observer=observer)
+        if self._common.n_shared:
+            self._model = self._model.beside(self._node_beliefs[0])
         if self.approximation == "moments":
             self._take_moments(session, shards, volume)
         self._effects = self._effects_of(session, shards, parts)
         if self._common.n_shared:  # what is kept and saved has no effects of groups
             self._model = self._make_model()
             self._node_beliefs = [belief.plain() for belief in self._node_beliefs]
+            self._belief = self._node_beliefs[self._shown]
         self._warn_of_mode()
         return self
 

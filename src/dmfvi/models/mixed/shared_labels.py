@@ -38,26 +38,29 @@ class CommonLabels(NamedTuple):
 def common_labels(
     session: Session, labels: Sequence[Collection[Any]], *, refuse: bool
 ) -> CommonLabels:
-    """Which labels of each site of this process other sites have, too; with ``refuse`` a ValueError at all sites if there is any."""
-    own = [
-        {_digest(_common_form(label)): label for label in part if label is not None}
-        for part in labels
-    ]
-    told = [_padded(set(part)) for part in own]
+    """Which labels of each site of this process other sites have, too; with ``refuse`` a ValueError at all sites if there is any.
+
+    A digest of two labels of one site ("1" and "01") is sent twice, so that all sites know that they cannot tell which of them is shared.
+    """
+    own = [_by_digest(part) for part in labels]
+    told = [_padded([d for d, names in part.items() for _ in names[:2]]) for part in own]
     heard = session.collective.gather(told)
     holders: dict[bytes, list[int]] = {}
     for site, vector in enumerate(heard):
         whole = np.rint(vector).astype(np.uint8).tobytes()
         for at in range(0, len(whole), DIGEST_SIZE):
             holders.setdefault(whole[at : at + DIGEST_SIZE], []).append(site)
-    shared = {digest: sites for digest, sites in holders.items() if len(sites) > 1}
+    shared = {d: sorted(set(sites)) for d, sites in holders.items() if len(set(sites)) > 1}
+    if not refuse:
+        _refuse_twice({d: sites for d, sites in holders.items() if d in shared}, own)
     if not refuse or not shared:
         order = {digest: number for number, digest in enumerate(sorted(shared))}
         numbers = [
-            {name: order[d] for name, d in _digests(part).items() if d in order} for part in labels
+            {name: order[d] for d, names in part.items() if d in order for name in names}
+            for part in own
         ]
         return CommonLabels(numbers, len(order), sum(len(s) - 1 for s in shared.values()))
-    known = {digest: label for part in own for digest, label in part.items() if digest in shared}
+    known = {d: names[-1] for part in own for d, names in part.items() if d in shared}
     named = sorted(map(repr, known.values()))[:NAMED]
     which = f", as {' and '.join(named)}" if named else ""
     sites = next(iter({d: s for d, s in shared.items() if not known or d in known}.values()))
@@ -68,8 +71,29 @@ def common_labels(
     )
 
 
-def _digests(labels: Collection[Any]) -> dict[Any, bytes]:
-    return {label: _digest(_common_form(label)) for label in labels if label is not None}
+def _by_digest(labels: Collection[Any]) -> dict[bytes, list[Any]]:
+    """Labels of a site by their digest: mostly one."""
+    made: dict[bytes, list[Any]] = {}
+    for label in labels:
+        if label is not None:
+            made.setdefault(_digest(_common_form(label)), []).append(label)
+    return made
+
+
+def _refuse_twice(holders: dict[bytes, list[int]], own: Sequence[dict[bytes, list[Any]]]) -> None:
+    """Refuse, at all sites, two labels of one site that stand for the same group at another."""
+    for digest in sorted(holders):
+        sites = holders[digest]
+        twice = sorted({site for site in sites if sites.count(site) > 1})
+        if not twice:
+            continue
+        names = {repr(name) for part in own for name in part.get(digest, ())}
+        which = f" ({' and '.join(sorted(names)[:NAMED])})" if names else ""
+        others = " and ".join(str(site) for site in sorted(set(sites) - {twice[0]})[:NAMED])
+        raise ValueError(
+            f"groups has two labels at site {twice[0]} that differ in spelling or type only{which}, and site {others} has the group, too: write each "
+            "group in one way, or say nested=True if groups of different sites are different"
+        )
 
 
 def check_one_form(labels: Sequence[Collection[Any]]) -> None:
@@ -114,10 +138,10 @@ def _digest(text: str) -> bytes:
     return blake2b(text.encode(), digest_size=DIGEST_SIZE, person=b"dmfvi-groups").digest()
 
 
-def _padded(digests: set[bytes]) -> np.ndarray:
+def _padded(digests: Collection[bytes]) -> np.ndarray:
     """Sorted digests as numbers, and random ones that stand for no label; the others cannot tell which."""
     size = max(FEWEST_DIGESTS, 1 << max(len(digests) - 1, 0).bit_length())
-    whole = set(digests)
+    whole = list(digests)
     while len(whole) < size:
-        whole.add(secrets.token_bytes(DIGEST_SIZE))
+        whole.append(secrets.token_bytes(DIGEST_SIZE))
     return np.frombuffer(b"".join(sorted(whole)), dtype=np.uint8).astype(np.float64)
