@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -287,6 +289,20 @@ def test_scalar_coordinates_have_the_same_fixed_point() -> None:
     np.testing.assert_allclose(now.mean, start.mean, atol=2e-6)
     diagonal = np.diagonal(start.precision, axis1=-2, axis2=-1)
     np.testing.assert_allclose(np.diagonal(now.precision, axis1=-2, axis2=-1), diagonal, rtol=2e-6)
+
+
+def test_rounding_of_a_sum_near_the_optimum_stays_rounding() -> None:
+    """The diagonal model chooses among steps by the bound: not by its last bits, where nodes and pooled differ."""
+    model, shard, belief = fixed_point("diag", 0.3, PcaPrior())
+    # 1e-8 away from the optimum bounds differ by 1e-16
+    near = replace(belief, mean=belief.mean * (1 + 1e-8))
+    own = model.local_step(shard, near)
+    rng = np.random.default_rng(0)
+    means = []
+    for _ in range(12):
+        total = own * (1 + 1e-15 * rng.normal(size=own.shape))
+        means.append(model.absorb(total, total, near).belief.mean)
+    assert np.ptp(means, axis=0).max() < 1e-11
 
 
 def test_a_step_out_of_the_domain_is_cut_short_and_counted() -> None:

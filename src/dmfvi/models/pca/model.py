@@ -49,6 +49,9 @@ HYPER_STEPS, HYPER_STEPS_PER_ROW, HYPER_STEPS_BEFORE = 10, 6, 2
 HYPER_TOLERANCE = 1e-12
 #: how far to go along a change of coordinates that is only near the optimum
 STEP_FRACTIONS = (1.0, 0.5, 0.2, 0.05)
+#: rounding of the bound, relative: near the optimum steps differ by less, and a choice among them by the last bits
+#: would make 1e-8 of a difference of 1e-15
+BOUND_ROUNDING = 1e-12
 #: part of the way to the domain's edge that a limited step goes
 EDGE_FRACTION = 0.9
 #: prior precision of every column, in standardised units, during the warm-up
@@ -191,6 +194,7 @@ class BayesianPcaModel(Model):
         # so it is taken as far as the bound does not fall
         plain = self._moved(before, statistics, np.eye(self.layout.width), last)
         floor = self._bound_given(plain, statistics, 0.0)
+        floor -= BOUND_ROUNDING * abs(floor)
         x = self._expansion_input(before, statistics)
         for candidate in (general_change(x), rotating_change(x)):
             for fraction in STEP_FRACTIONS:
