@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from dmfvi.models.glm.faces import BayesianLogisticRegression as BayesianLogisticRegression
     from dmfvi.models.glm.faces import BayesianPoissonRegression as BayesianPoissonRegression
     from dmfvi.models.glm.faces import GeneralizedLinearModel as GeneralizedLinearModel
+    from dmfvi.models.laplace import Expansion as Expansion
+    from dmfvi.models.laplace import LaplaceModel as LaplaceModel
     from dmfvi.models.mixed.estimator import MixedModel as MixedModel
     from dmfvi.models.mixture.estimator import BayesianGaussianMixture as BayesianGaussianMixture
     from dmfvi.models.pca.belief import GammaPrior as GammaPrior
@@ -55,10 +57,12 @@ __version__ = "0.1.0"
 #: where the names of this package are; the estimators follow from their registry
 _HOME = {
     "ConjugateModel": "inference.model",
+    "Expansion": "models.laplace",
     "Federation": "inference.federation",
     "GammaPrior": "models.pca.belief",
     "Imputer": "models.pca.imputer",
     "Inference": "inference.session",
+    "LaplaceModel": "models.laplace",
     "Links": "engines.links",
     "Model": "inference.model",
     "Network": "network",
