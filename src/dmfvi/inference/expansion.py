@@ -69,8 +69,8 @@ def rotating_change(x: ExpansionInput) -> FloatArray:
     return _with_shift(x, inverse_of)
 
 
-def general_change(x: ExpansionInput) -> FloatArray:
-    """T from the stationarity condition itself, when there is no closed form.
+def general_change(x: ExpansionInput) -> FloatArray | None:
+    """T from the stationarity condition itself, when there is no closed form; None where it is too far away.
 
     For a factorised q(W) with missing entries.
     """
@@ -83,7 +83,7 @@ def general_change(x: ExpansionInput) -> FloatArray:
         values = np.linalg.eigvalsh(matrix)
         far = values[0] < GENERAL_RANGE[0] or values[-1] > GENERAL_RANGE[1]
         if far or np.abs(angles).max() > MAX_ANGLE:
-            return rotating_change(x)
+            return None
     left = cholesky(goal) @ np.asarray(expm(angles)).T
     return _with_shift(x, lambda spread: left @ inverse(cholesky(spread)))
 

@@ -49,9 +49,9 @@ HYPER_STEPS, HYPER_STEPS_PER_ROW, HYPER_STEPS_BEFORE = 10, 6, 2
 HYPER_TOLERANCE = 1e-12
 #: how far to go along a change of coordinates that is only near the optimum
 STEP_FRACTIONS = (1.0, 0.5, 0.2, 0.05)
-#: rounding of the bound, relative: near the optimum steps differ by less, and a choice among them by the last bits
-#: would make 1e-8 of a difference of 1e-15
-BOUND_ROUNDING = 1e-12
+#: below this size of the change, bounds differ by their rounding: a choice by them would make 1e-8 of a difference
+#: of 1e-15 between nodes and pooled data, so that the same part of every change is taken
+SURE_CHANGE, SURE_FRACTION = 1e-5, 0.5
 #: part of the way to the domain's edge that a limited step goes
 EDGE_FRACTION = 0.9
 #: prior precision of every column, in standardised units, during the warm-up
@@ -192,13 +192,18 @@ class BayesianPcaModel(Model):
             return self._moved(before, statistics, change, last)
         # a factorised q(W) with missing entries: the change is only near the optimum,
         # so it is taken as far as the bound does not fall
-        plain = self._moved(before, statistics, np.eye(self.layout.width), last)
-        floor = self._bound_given(plain, statistics, 0.0)
-        floor -= BOUND_ROUNDING * abs(floor)
+        identity = np.eye(self.layout.width)
         x = self._expansion_input(before, statistics)
-        for candidate in (general_change(x), rotating_change(x)):
+        general = general_change(x)
+        if general is not None and np.abs(general - identity).max() < SURE_CHANGE:
+            change = identity + SURE_FRACTION * (general - identity)
+            return self._moved(before, statistics, change, last)
+        plain = self._moved(before, statistics, identity, last)
+        floor = self._bound_given(plain, statistics, 0.0)
+        rotating = rotating_change(x)
+        for candidate in [rotating] if general is None else [general, rotating]:
             for fraction in STEP_FRACTIONS:
-                change = np.eye(len(candidate)) + fraction * (candidate - np.eye(len(candidate)))
+                change = identity + fraction * (candidate - identity)
                 sign, log_det_change = np.linalg.slogdet(change)
                 if sign <= 0:
                     continue
