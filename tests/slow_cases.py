@@ -70,8 +70,6 @@ PATTERNS = (
     "tests/engines/test_net.py::test_nodes_with_certificates_give_the_local_answer[[]bayesian-gaussian-mixture]",
     "tests/engines/test_kinds.py::test_without_faults_it_is_the_local_engines_answer[[]mixed-model]",
     "tests/test_warmup.py::test_a_command_says_what_it_compiles_and_only_once",
-    # scikit-learn's checks on two nodes: mixtures and linear regression are in every run
-    "tests/laws/test_estimators.py::test_scikit_learn_checks_on_two_nodes[[]BayesianPCA*",
     # cut points take the longest of the families
     "tests/models/glm/test_generalized_linear_model.py::test_units_and_origins_of_columns_do_not_matter[[]*-ordinal]",
     "tests/models/glm/test_generalized_linear_model.py::test_nodes_with_one_class_or_one_row_have_the_pooled_posterior[[]star*-ordinal]",

@@ -150,7 +150,7 @@ def takes_any_numbers(kind: str) -> bool:
 
 
 #: what is checked on two nodes in every run, the others in the slow tier: how rows are split over nodes is the base class's
-OFTEN_ON_TWO_NODES = ("bayesian-pca", "bayesian-linear-regression", "bayesian-gaussian-mixture")
+OFTEN_ON_TWO_NODES = ("bayesian-linear-regression", "bayesian-gaussian-mixture")
 
 
 def estimators_to_check(on_two_nodes: bool = False, often: bool = True) -> list[Any]:
@@ -162,7 +162,7 @@ def estimators_to_check(on_two_nodes: bool = False, often: bool = True) -> list[
         known = settings_of(estimator)
         given = {"n_components": 2, "random_state": 0}
         given = {name: value for name, value in given.items() if name in known}
-        if kind == "ppca":  # EM and its distributed form are slow at the end
+        if kind in ("ppca", "mixture-of-pca"):  # slow at the end
             given["tol"] = 1e-3
         if (
             kind == "mixed-model"
