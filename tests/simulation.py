@@ -90,7 +90,7 @@ SHORTCUTS: dict[tuple[Any, str], Any] = {
     (endpoints, "MOST_LIVES"): 6,
     # one frame goes to several neighbours, and a view is sent again and again: reading is a function of the bytes
     (endpoints, "unpack"): lru_cache(maxsize=512)(endpoints.unpack),
-    (endpoints, "read_entries"): lru_cache(maxsize=512)(endpoints.read_entries),
+    (memberships, "_read"): lru_cache(maxsize=512)(memberships._read),
     (memberships, "Network"): Networks,
 }
 
@@ -311,10 +311,18 @@ class Simulation:
     def step(self, process: Process, peer: int = -1, data: bytes | None = None) -> None:
         """What the driver of a real node does: read a frame, look at the clock, go on."""
         endpoint = process.endpoint
+        view, received = endpoint.view, endpoint.counts.received
         try:
             if data is not None:
                 endpoint.handle(peer, data)
             endpoint.tick()
+            if (
+                data is not None
+                and view is endpoint.view
+                and received == endpoint.counts.received
+                and process.wake_at > self.clock.now + 1e-9
+            ):
+                return  # nothing new: it goes on when it is due
             if endpoint.epoch < 0:
                 process.met = max(process.met, self.met_by(endpoint))
             seconds = next(process.steps)

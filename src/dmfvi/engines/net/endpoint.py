@@ -128,6 +128,7 @@ class NetworkNode:
         self.differences: dict[int, str] = {}  # neighbours that answer, but with another model
         self.described_at = -np.inf
         self.heard_at: dict[int, float] = {}
+        self.heard_by = clock()  # no neighbour that is received from was heard before this moment
         self.changed_at = clock()
         self.said_at = -np.inf
         self.said: tuple[View, bytes] | None = None  # the view that was said last, as a frame
@@ -214,15 +215,22 @@ class NetworkNode:
             self.say_view()
         elif self.unsaid:
             self.say_changes()
-        gone = {j for j in self.view.own.hears if now - self.heard_at[j] > self.timing.silence}
+        if now - self.heard_by > self.timing.silence:
+            self._miss(now)
+
+    def _miss(self, now: float) -> None:
+        """Neighbours that have been silent for too long are received from no more."""
+        hears, silence = self.view.own.hears, self.timing.silence
+        gone = {j for j in hears if now - self.heard_at[j] > silence}
+        self.heard_by = min((self.heard_at[j] for j in hears if j not in gone), default=now)
         if gone:
             logger.warning(
                 "node %d: neighbours %s were silent for %g seconds",
                 self.node,
                 sorted(gone),
-                self.timing.silence,
+                silence,
             )
-            self._see(self.view.hearing(set(self.view.own.hears) - gone))
+            self._see(self.view.hearing(set(hears) - gone))
             self.say_changes()
 
     def handle(self, peer: int, data: bytes) -> None:
@@ -287,7 +295,7 @@ class NetworkNode:
 
     def _merge(self, peer: int, frame: Frame) -> None:
         """What a neighbour knows of the members."""
-        entries = read_entries(frame.payload.tobytes())
+        entries = read_entries(frame.payload.tobytes(), self.view.entries)
         self._alive(peer)
         self._check_twin(entries.get(self.node))
         view, forged = self.view.merged(entries)
@@ -528,7 +536,13 @@ class NetworkNode:
             done, view = self._all_are_done, self.view
         for _ in range(REPEATS):  # for nodes that have not received yet that all are done
             self.say_view()
-            yield 0.1 * self.timing.heartbeat
+            yield from self.resting(0.1 * self.timing.heartbeat)
+
+    def resting(self, seconds: float) -> Steps[None]:
+        """So long, whatever arrives meanwhile."""
+        until = self.clock() + seconds
+        while (left := until - self.clock()) > 0.0:
+            yield left
 
     @property
     def _all_are_done(self) -> bool:

@@ -180,7 +180,7 @@ class NetworkEngine:
                     if agreed is not None:
                         return take_over(job, state, agreed)
             self.node.say(self.node.frame_of(message_of(job, state))[0])  # ask for it
-            yield HELP_AGAIN
+            yield from self.node.resting(HELP_AGAIN)
             self.node.check_epoch()
         return state
 
