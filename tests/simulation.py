@@ -42,8 +42,9 @@ from dmfvi.engines.base import Run, Task
 from dmfvi.engines.net import endpoint as endpoints
 from dmfvi.engines.net import membership as memberships
 from dmfvi.engines.net.clock import Clock
-from dmfvi.engines.net.endpoint import NetworkNode, Timing
+from dmfvi.engines.net.endpoint import Timing
 from dmfvi.engines.net.engine import NetworkEngine
+from dmfvi.engines.net.epochs import NetworkNode
 from dmfvi.engines.net.frames import VIEW
 from dmfvi.engines.net.lifecycle import Lifecycle, Outcome
 from dmfvi.engines.net.membership import Share

@@ -13,7 +13,7 @@ import pytest
 from dmfvi.engines.net import frames
 from dmfvi.engines.net.clock import SimulatedClock
 from dmfvi.engines.net.compression import COMPRESSIONS, KEY_EVERY, Compressor, References
-from dmfvi.engines.net.endpoint import NetworkNode
+from dmfvi.engines.net.epochs import NetworkNode
 from dmfvi.engines.net.frames import (
     ASKED,
     BYTES,

@@ -13,7 +13,8 @@ import pytest
 
 from dmfvi.engines.net import endpoint
 from dmfvi.engines.net.clock import SimulatedClock
-from dmfvi.engines.net.endpoint import MOST_REASONS, OTHER_REASONS, NetworkNode, Timing, drive
+from dmfvi.engines.net.endpoint import MOST_REASONS, OTHER_REASONS, Timing
+from dmfvi.engines.net.epochs import NetworkNode, drive
 from dmfvi.engines.net.frames import BYTES, SETTINGS, VIEW, Frame, pack, pack_bytes, unpack
 from dmfvi.engines.net.inproc import Hub, InProcessTransport
 from dmfvi.engines.net.keys import init_authority, issue

@@ -16,7 +16,8 @@ import pytest
 import sessions
 from dmfvi import Federation, Network
 from dmfvi.engines.net.clock import SimulatedClock
-from dmfvi.engines.net.endpoint import MOST_LIVES, NetworkNode, drive
+from dmfvi.engines.net.endpoint import MOST_LIVES
+from dmfvi.engines.net.epochs import NetworkNode, drive
 from dmfvi.engines.net.frames import (
     BYTES,
     DIFFERENCE8,

@@ -19,7 +19,8 @@ import dmfvi.storage.journal
 from bus import Cluster, Killed
 from dmfvi import BayesianPCA, Network
 from dmfvi.engines.net.clock import SimulatedClock
-from dmfvi.engines.net.endpoint import MOST_LIVES, NetworkNode, Timing, drive
+from dmfvi.engines.net.endpoint import MOST_LIVES, Timing
+from dmfvi.engines.net.epochs import NetworkNode, drive
 from dmfvi.engines.net.frames import BYTES, VIEW, Frame, pack
 from dmfvi.engines.net.inproc import Hub, InProcessTransport
 from dmfvi.engines.net.keys import init_authority, issue

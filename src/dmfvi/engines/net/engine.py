@@ -18,7 +18,8 @@ import numpy as np
 from dmfvi.consensus.base import LocalView, LostTrack
 from dmfvi.consensus.stopping import NO_STOP
 from dmfvi.engines.base import Run, Task, check_links, record_round
-from dmfvi.engines.net.endpoint import HELP_AGAIN, MembershipChanged, NetworkNode, Steps, drive
+from dmfvi.engines.net.endpoint import HELP_AGAIN
+from dmfvi.engines.net.epochs import MembershipChanged, NetworkNode, Steps, drive
 from dmfvi.network import Network
 from dmfvi.node import (
     Job,
