@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from dmfvi.cli import single_node
 from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.cli.single_node import Arguments, LogLevel, plain
 from dmfvi.datasets import make_low_rank
+from dmfvi.deploy.program import Ended
 from dmfvi.engines.net.keys import init_authority, issue
 from dmfvi.extras import _CHILDREN, defer
 from dmfvi.network import Network
@@ -33,6 +35,7 @@ from dmfvi.cli.single_node import load_lean
 load_lean()
 import dmfvi.deploy.program
 from dmfvi.datasets import make_low_rank
+from dmfvi.deploy.program import Ended
 from dmfvi.deploy.kinds import ModelSettings
 from dmfvi.engines.local import LocalEngine
 from dmfvi.engines.net.membership import Entry, View
@@ -106,6 +109,39 @@ def test_both_parsers_run_a_node_alike(tmp_path: Path, monkeypatch: pytest.Monke
         assert dmfvi_command(*line).code == ExitCode.PARTIAL
     given = Arguments(tmp_path / "a.toml", True, LogLevel.debug)
     assert ran == [("plain", given), ("of all commands", given)]
+
+
+@pytest.mark.parametrize(
+    ("converged", "missing", "code", "words"),
+    [
+        (True, [], ExitCode.DONE, []),
+        (True, [{"node": 3}], ExitCode.PARTIAL, ["PARTIAL: the data of nodes [3] are not in it"]),
+        (False, [], ExitCode.NOT_CONVERGED, ["NOT converged: raise max_iter"]),
+        (False, [{"node": 3}], ExitCode.NOT_CONVERGED, ["PARTIAL", "NOT converged"]),
+    ],
+)
+def test_how_a_node_has_ended_is_its_exit_code(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+    converged: bool,
+    missing: list[Any],
+    code: ExitCode,
+    words: list[str],
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(
+        '[node]\nid = 0\nlisten = "127.0.0.1:7000"\ndata = "a.npy"\n[peers]\n1 = "127.0.0.1:7001"\n'
+    )
+    ended = Ended(tmp_path / "model.npz", converged, missing)
+    monkeypatch.setattr("dmfvi.deploy.program.run_node", lambda settings, watch: ended)
+    monkeypatch.setattr(single_node, "exit_on_termination", lambda: None)
+    assert single_node.run(Arguments(file, insecure=True)) is code
+    said = capsys.readouterr()
+    assert f"posterior: {tmp_path / 'model.npz'}" in said.out
+    for each in ("PARTIAL", "NOT converged"):
+        assert (each in said.err) == any(each in word for word in words)
+    assert all(word in said.err for word in words)
 
 
 @pytest.mark.slow
