@@ -279,14 +279,17 @@ class Simulation:
 
     def send(self, node: int, data: bytes) -> None:
         """Frames go to whatever runs as a neighbour's id when they arrive."""
-        chance, now = self.rng.random, self.clock.now
+        chance, soonest = self.rng.random, self.clock.now + 0.001
+        loss, late, doubled = self.loss, self.late, self.doubled
         if self.recording and data[KIND] == VIEW:
             self.said.append((node, data))
         for peer in self.neighbours_of[node]:
-            if (self.cut and frozenset((node, peer)) in self.cut) or chance() < self.loss:
+            if (self.cut and frozenset((node, peer)) in self.cut) or chance() < loss:
                 continue
-            for _ in range(2 if chance() < self.doubled else 1):
-                self.at(now + 0.001 + chance() * self.late, self.arrive, peer, node, data)
+            given = (peer, node, data)
+            for _ in range(2 if chance() < doubled else 1):
+                moment = soonest + chance() * late
+                heapq.heappush(self.queue, (moment, next(self.order), self.arrive, given))
 
     def arrive(self, node: int, peer: int, data: bytes) -> None:
         for process in self.processes:
@@ -432,10 +435,11 @@ class Simulation:
 
     def play(self) -> None:
         """All that is going to happen, in its order."""
-        while self.queue:
-            moment, _, event, given = heapq.heappop(self.queue)
-            self.clock.now = max(self.clock.now, moment)
-            if self.clock.now > TOO_LONG:
+        queue, clock = self.queue, self.clock
+        while queue:
+            moment, _, event, given = heapq.heappop(queue)
+            clock.now = max(clock.now, moment)
+            if moment > TOO_LONG:
                 raise Violation(f"{[name(p) for p in self.running()]} have not ended")
             event(*given)
 

@@ -280,10 +280,12 @@ class Endpoint:
         """What a neighbour knows of the members."""
         entries = read_entries(frame.payload.tobytes(), self.view.entries)
         self._alive(peer)
+        self.differences.pop(peer, None)
+        if not entries:  # all is known
+            return
         self._check_twin(entries.get(self.node))
         view, forged = self.view.merged(entries)
         self._see(view, peer)
-        self.differences.pop(peer, None)
         if forged:
             raise Malformed(f"entry of node {forged[0]} without its signature")
 
@@ -340,8 +342,9 @@ class Endpoint:
 
     def _alive(self, peer: int) -> None:
         self.heard_at[peer] = self.clock()
-        if peer not in self.view.own.hears:
-            self._see(self.view.hearing(set(self.view.own.hears) | {peer}))
+        hears = self.view.own.hears
+        if peer not in hears:
+            self._see(self.view.hearing({*hears, peer}))
 
     def _see(self, view: View, peer: int | None = None) -> None:
         """Go on with that view, which may be new by a neighbour's words; what has changed is said by ``tick``."""
@@ -359,7 +362,7 @@ class Endpoint:
                 self.gone_since[node] = self.clock()
         if self.neighbours != (peer,):  # it need not be told what it has said
             known = old.entries
-            self.unsaid.update(n for n, entry in view.entries.items() if known.get(n) is not entry)
+            self.unsaid.update([n for n, e in view.entries.items() if known.get(n) is not e])
 
     def come_back(self, known: Mapping[str, Any]) -> bool:
         """Take up the entry that the others still hold (``View.remembered``); False where data or settings have changed."""

@@ -252,9 +252,13 @@ class View:
     def _with_all(self, new: dict[int, Entry]) -> View:
         if not new:
             return self
-        view = View(self.node, {**self.entries, **new}, self.signer)
         known = self.entries
-        if all(node in known and known[node].mark == entry.mark for node, entry in new.items()):
+        view = View(self.node, {**known, **new}, self.signer)
+        for node, entry in new.items():
+            before = known.get(node)
+            if before is None or before.mark != entry.mark:
+                break
+        else:
             # news change neither members nor epoch
             view.__dict__["component"], view.__dict__["epoch"] = self.component, self.epoch
         return view
