@@ -1,6 +1,7 @@
-"""Nodes of one machine, started by ``dmfvi launch``: seconds until all have met, and memory of each.
+"""Nodes of one machine, started by ``dmfvi launch`` or one by one: seconds until all have met, and memory of each.
 
 python benchmarks/thirty_nodes.py --nodes 30
+python benchmarks/thirty_nodes.py --nodes 30 --single
 """
 
 from __future__ import annotations
@@ -57,18 +58,32 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in found]
 
 
+def start(folder: Path, n_nodes: int, single: bool) -> list[subprocess.Popen[bytes]]:
+    """All nodes by one command, or a command for each."""
+    commands = [["launch", str(write(folder, n_nodes))]]
+    if single:
+        files = [str(folder / f"node{node}.toml") for node in range(n_nodes)]
+        commands = [["node", "--config", file, "--log-level", "error"] for file in files]
+    errors = subprocess.DEVNULL if single else None
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "dmfvi", *each], stdout=subprocess.DEVNULL, stderr=errors
+        )
+        for each in commands
+    ]
+
+
 def main() -> None:
     """Start, watch and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=30)
+    parser.add_argument("--single", action="store_true", help="a command for every node")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        cluster = write(folder, given.nodes)
         began, met, peak = time.monotonic(), 0.0, {"Rss": 0.0, "Pss": 0.0}
-        command = [sys.executable, "-m", "dmfvi", "launch", str(cluster)]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        while process.poll() is None:
+        processes = start(folder, given.nodes, given.single)
+        while any(process.poll() is None for process in processes):
             time.sleep(0.5)
             states = []
             for node in range(given.nodes):
@@ -79,12 +94,15 @@ def main() -> None:
                     states.append("starting")
             if not met and not {"starting", "meeting"} & set(states):
                 met = time.monotonic() - began
-            for pid in children(process.pid) if process.poll() is None else []:
+            pids = [process.pid for process in processes if process.poll() is None]
+            if not given.single:
+                pids = [child for pid in pids for child in children(pid)]
+            for pid in pids:
                 peak = {key: max(value, memory(pid).get(key, 0.0)) for key, value in peak.items()}
         took = time.monotonic() - began
         print(
-            f"{given.nodes} nodes: all have met after {met:.1f} s, all done after {took:.1f} s, exit code "
-            f"{process.returncode}; most memory of a node {peak['Rss']:.0f} MB, of which its own share "
+            f"{given.nodes} nodes: all have met after {met:.1f} s, all done after {took:.1f} s, exit codes "
+            f"{sorted({process.returncode for process in processes})}; most memory of a node {peak['Rss']:.0f} MB, of which its own share "
             f"{peak['Pss']:.0f} MB"
         )
 

@@ -179,8 +179,9 @@ def as_rank(folder: Path) -> None:
 
 
 def as_node(folder: Path, node: int, ports: list[int]) -> None:
-    from dmfvi.engines.net.endpoint import NetworkNode, Timing, drive
+    from dmfvi.engines.net.endpoint import Timing
     from dmfvi.engines.net.engine import NetworkEngine
+    from dmfvi.engines.net.epochs import NetworkNode, drive
     from dmfvi.engines.net.zenoh import ZenohTransport
     from dmfvi.storage.journal import Journal
 

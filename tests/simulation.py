@@ -42,8 +42,9 @@ from dmfvi.engines.base import Run, Task
 from dmfvi.engines.net import endpoint as endpoints
 from dmfvi.engines.net import membership as memberships
 from dmfvi.engines.net.clock import Clock
-from dmfvi.engines.net.endpoint import NetworkNode, Timing
+from dmfvi.engines.net.endpoint import Timing
 from dmfvi.engines.net.engine import NetworkEngine
+from dmfvi.engines.net.epochs import NetworkNode
 from dmfvi.engines.net.frames import VIEW
 from dmfvi.engines.net.lifecycle import Lifecycle, Outcome
 from dmfvi.engines.net.membership import Share
@@ -90,7 +91,7 @@ SHORTCUTS: dict[tuple[Any, str], Any] = {
     (endpoints, "MOST_LIVES"): 6,
     # one frame goes to several neighbours, and a view is sent again and again: reading is a function of the bytes
     (endpoints, "unpack"): lru_cache(maxsize=512)(endpoints.unpack),
-    (endpoints, "read_entries"): lru_cache(maxsize=512)(endpoints.read_entries),
+    (memberships, "_read"): lru_cache(maxsize=512)(memberships._read),
     (memberships, "Network"): Networks,
 }
 
@@ -278,14 +279,17 @@ class Simulation:
 
     def send(self, node: int, data: bytes) -> None:
         """Frames go to whatever runs as a neighbour's id when they arrive."""
-        chance, now = self.rng.random, self.clock.now
+        chance, soonest = self.rng.random, self.clock.now + 0.001
+        loss, late, doubled = self.loss, self.late, self.doubled
         if self.recording and data[KIND] == VIEW:
             self.said.append((node, data))
         for peer in self.neighbours_of[node]:
-            if (self.cut and frozenset((node, peer)) in self.cut) or chance() < self.loss:
+            if (self.cut and frozenset((node, peer)) in self.cut) or chance() < loss:
                 continue
-            for _ in range(2 if chance() < self.doubled else 1):
-                self.at(now + 0.001 + chance() * self.late, self.arrive, peer, node, data)
+            given = (peer, node, data)
+            for _ in range(2 if chance() < doubled else 1):
+                moment = soonest + chance() * late
+                heapq.heappush(self.queue, (moment, next(self.order), self.arrive, given))
 
     def arrive(self, node: int, peer: int, data: bytes) -> None:
         for process in self.processes:
@@ -311,10 +315,18 @@ class Simulation:
     def step(self, process: Process, peer: int = -1, data: bytes | None = None) -> None:
         """What the driver of a real node does: read a frame, look at the clock, go on."""
         endpoint = process.endpoint
+        view, received = endpoint.view, endpoint.counts.received
         try:
             if data is not None:
                 endpoint.handle(peer, data)
             endpoint.tick()
+            if (
+                data is not None
+                and view is endpoint.view
+                and received == endpoint.counts.received
+                and process.wake_at > self.clock.now + 1e-9
+            ):
+                return  # nothing new: it goes on when it is due
             if endpoint.epoch < 0:
                 process.met = max(process.met, self.met_by(endpoint))
             seconds = next(process.steps)
@@ -423,10 +435,11 @@ class Simulation:
 
     def play(self) -> None:
         """All that is going to happen, in its order."""
-        while self.queue:
-            moment, _, event, given = heapq.heappop(self.queue)
-            self.clock.now = max(self.clock.now, moment)
-            if self.clock.now > TOO_LONG:
+        queue, clock = self.queue, self.clock
+        while queue:
+            moment, _, event, given = heapq.heappop(queue)
+            clock.now = max(clock.now, moment)
+            if moment > TOO_LONG:
                 raise Violation(f"{[name(p) for p in self.running()]} have not ended")
             event(*given)
 

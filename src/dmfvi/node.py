@@ -8,7 +8,7 @@ and report. The nodes stop by themselves: after the same sweep where the rule gi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -58,8 +58,7 @@ class Batch(NamedTuple):
     carried: FloatArray
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """What a node sends to each neighbour after a round; numbers only."""
 
     sender: int
@@ -95,8 +94,7 @@ class NodeState(NamedTuple):
     detection: StopDetection | None = None  # for rules by which nodes converge at different times
 
 
-@dataclass(frozen=True)
-class NodeReport:
+class NodeReport(NamedTuple):
     """What an observer may know of one round at one node."""
 
     swept: bool
@@ -156,11 +154,10 @@ def final_message(job: Job, state: NodeState) -> Message:
     ended = state.done and state.converged
     detection = state.detection
     if detection is None:
-        return replace(message, converged_rounds=int(ended))
+        return message._replace(converged_rounds=int(ended))
     held = detection.agreed if ended else None
     agreed = job.rule.estimate(state.rule) if held is None else held.estimate
-    return replace(
-        message,
+    return message._replace(
         payload=job.rule.final_payload(state.rule, agreed),
         converged_rounds=0 if held is None else max(1, message.converged_rounds),
     )

@@ -6,21 +6,36 @@ import importlib.util
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from cli_run import dmfvi_command
+from dmfvi.cli import single_node
+from dmfvi.cli.exit_codes import ExitCode
+from dmfvi.cli.single_node import Arguments, LogLevel, plain
+from dmfvi.datasets import make_low_rank
+from dmfvi.deploy.program import Ended
+from dmfvi.engines.net.keys import init_authority, issue
 from dmfvi.extras import _CHILDREN, defer
+from dmfvi.network import Network
+from processes import Processes, running
 
 #: a node's imports, its check of the data, a fit with a neighbour, and its file
 PROGRAM = """
 import sys
 from pathlib import Path
-from dmfvi.cli.node import _load_lean
-_load_lean()
+import dmfvi.__main__
+from dmfvi.cli.single_node import load_lean
+load_lean()
 import dmfvi.deploy.program
 from dmfvi.datasets import make_low_rank
+from dmfvi.deploy.program import Ended
 from dmfvi.deploy.kinds import ModelSettings
 from dmfvi.engines.local import LocalEngine
 from dmfvi.engines.net.membership import Entry, View
@@ -33,7 +48,7 @@ assert View(0, {0: Entry(1, (1,)), 1: Entry(1, (0,))}).network().diameter == 1
 model = settings.fit(table, View(0, {0: Entry(1, ())}).network(), LocalEngine())
 save(model, Path(sys.argv[1]))
 print(*(name for name in ("pandas._libs", "networkx.classes", "scipy.stats._stats_py",
-                          "scipy.optimize._minimize", "matplotlib", "numba") if name in sys.modules))
+                          "scipy.optimize._minimize", "matplotlib", "numba", "typer", "rich", "pydantic") if name in sys.modules))
 from scipy import stats
 print(stats.norm.cdf(0.0), "scipy.stats._stats_py" in sys.modules)
 """
@@ -46,6 +61,108 @@ def test_a_node_loads_what_it_uses(tmp_path: Path) -> None:
     loaded, later = done.stdout.splitlines()
     assert loaded == ""
     assert later == "0.5 True"
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("node --config a.toml", Arguments(Path("a.toml"))),
+        ("node --config=a.toml --insecure", Arguments(Path("a.toml"), True)),
+        (
+            "node --log-level error --config a.toml",
+            Arguments(Path("a.toml"), log_level=LogLevel.error),
+        ),
+        ("", None),
+        ("launch a.toml", None),
+        ("node", None),  # what is missing or wrong is said by the parser of all commands
+        ("node --help", None),
+        ("node --config", None),
+        ("node --config --insecure", None),
+        ("node --config=", None),
+        ("node --config a.toml --config b.toml", None),
+        ("node --config a.toml --insecure=yes", None),
+        ("node --config a.toml --log-level loud", None),
+        ("node --config a.toml --secure", None),
+        ("node --config a.toml b.toml", None),
+    ],
+)
+def test_plain_commands_of_nodes_are_told_from_others(line: str, wanted: Arguments | None) -> None:
+    assert plain(line.split()) == wanted
+
+
+def test_both_parsers_run_a_node_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the plain one does not take is left to the other."""
+    ran: list[tuple[str, Arguments]] = []
+
+    def ran_by(parser: str) -> Callable[[Arguments], ExitCode]:
+        def run(given: Arguments) -> ExitCode:
+            ran.append((parser, given))
+            return ExitCode.PARTIAL
+
+        return run
+
+    monkeypatch.setattr(single_node, "run", ran_by("plain"))
+    monkeypatch.setattr("dmfvi.cli.node.run", ran_by("of all commands"))
+    line = ["node", "--config", str(tmp_path / "a.toml"), "--insecure", "--log-level", "debug"]
+    for read in (plain, lambda given: None):
+        monkeypatch.setattr(single_node, "plain", read)
+        assert dmfvi_command(*line).code == ExitCode.PARTIAL
+    given = Arguments(tmp_path / "a.toml", True, LogLevel.debug)
+    assert ran == [("plain", given), ("of all commands", given)]
+
+
+@pytest.mark.parametrize(
+    ("converged", "missing", "code", "words"),
+    [
+        (True, [], ExitCode.DONE, []),
+        (True, [{"node": 3}], ExitCode.PARTIAL, ["PARTIAL: the data of nodes [3] are not in it"]),
+        (False, [], ExitCode.NOT_CONVERGED, ["NOT converged: raise max_iter"]),
+        (False, [{"node": 3}], ExitCode.NOT_CONVERGED, ["PARTIAL", "NOT converged"]),
+    ],
+)
+def test_how_a_node_has_ended_is_its_exit_code(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+    converged: bool,
+    missing: list[Any],
+    code: ExitCode,
+    words: list[str],
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(
+        '[node]\nid = 0\nlisten = "127.0.0.1:7000"\ndata = "a.npy"\n[peers]\n1 = "127.0.0.1:7001"\n'
+    )
+    ended = Ended(tmp_path / "model.npz", converged, missing)
+    monkeypatch.setattr("dmfvi.deploy.program.run_node", lambda settings, watch: ended)
+    monkeypatch.setattr(single_node, "exit_on_termination", lambda: None)
+    assert single_node.run(Arguments(file, insecure=True)) is code
+    said = capsys.readouterr()
+    assert f"posterior: {tmp_path / 'model.npz'}" in said.out
+    for each in ("PARTIAL", "NOT converged"):
+        assert (each in said.err) == any(each in word for word in words)
+    assert all(word in said.err for word in words)
+
+
+@pytest.mark.slow
+def test_nodes_with_certificates_take_at_most_120_mb(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    init_authority(keys)
+    for node in range(2):
+        issue(keys, node, ["127.0.0.1"])
+    shards = np.split(make_low_rank(20, 8, 2, noise=0.3, seed=0).data, 2)
+    cluster = Processes(tmp_path, Network.chain(2), shards, keys, faults="latency = 0.05")
+    most = {0: 0, 1: 0}
+    with running(cluster):
+        while cluster.alive():
+            for node in cluster.alive():
+                status = Path(f"/proc/{cluster.running[node].pid}/status")
+                with suppress(OSError, StopIteration):  # it has ended
+                    lines = status.read_text().splitlines()
+                    most[node] = int(next(x for x in lines if x.startswith("VmHWM")).split()[1])
+            time.sleep(0.1)
+    assert [cluster.running[node].returncode for node in range(2)] == [0, 0]
+    assert 20_000 < max(most.values()) <= 120 * 1024, most
 
 
 def test_a_deferred_module_is_the_real_one_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import tracemalloc
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 
 from dmfvi.engines.net import endpoint
 from dmfvi.engines.net.clock import SimulatedClock
-from dmfvi.engines.net.endpoint import MOST_REASONS, OTHER_REASONS, NetworkNode, Timing, drive
+from dmfvi.engines.net.endpoint import MOST_REASONS, OTHER_REASONS, REPEATS, Timing
+from dmfvi.engines.net.epochs import NetworkNode, drive
 from dmfvi.engines.net.frames import BYTES, SETTINGS, VIEW, Frame, pack, pack_bytes, unpack
 from dmfvi.engines.net.inproc import Hub, InProcessTransport
 from dmfvi.engines.net.keys import init_authority, issue
@@ -247,6 +249,20 @@ def test_what_changes_at_once_is_said_in_one_frame_and_before_anything_else() ->
     assert received(pair) == [[0, 1], []]
     pair.node.tick()
     assert received(pair) == []
+
+
+def test_last_words_are_said_some_time_apart_whatever_arrives() -> None:
+    """All at once they would be lost at once."""
+    pair = Pair()
+    pair.node.tick()
+    received(pair)
+    pair.node.begin()
+    said = []
+    for _ in pair.node.finishing():
+        said += [pair.hub.clock() for _ in received(pair)]
+        pair.hub.clock.sleep(0.001)  # a frame ends the wait
+    assert len(said) == REPEATS
+    assert min(b - a for a, b in pairwise(said)) >= 0.1 * pair.node.timing.heartbeat
 
 
 def test_a_view_that_is_repeated_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

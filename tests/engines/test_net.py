@@ -16,7 +16,8 @@ import pytest
 import sessions
 from dmfvi import Federation, Network
 from dmfvi.engines.net.clock import SimulatedClock
-from dmfvi.engines.net.endpoint import MOST_LIVES, NetworkNode, drive
+from dmfvi.engines.net.endpoint import MOST_LIVES
+from dmfvi.engines.net.epochs import NetworkNode, drive
 from dmfvi.engines.net.frames import (
     BYTES,
     DIFFERENCE8,
@@ -153,7 +154,10 @@ def test_plain_text_stays_on_this_machine(address: str) -> None:
     check_loopback("[::1]:7000")
 
 
-@pytest.mark.parametrize("kind", ["bayesian-pca", "bayesian-gaussian-mixture"])
+@pytest.mark.parametrize(
+    "kind",
+    ["bayesian-pca", pytest.param("bayesian-gaussian-mixture", marks=pytest.mark.slow)],
+)
 def test_nodes_with_certificates_give_the_local_answer(
     tmp_path: Path, authority: Path, kind: str
 ) -> None:
@@ -191,6 +195,12 @@ def test_launch_runs_a_cluster_of_another_kind(tmp_path: Path) -> None:
     pooled = case.local(tol=1e-10)
     for node in range(N_NODES):
         assert cluster.saved(node).posterior_.distance(pooled.posterior_) < 1e-6
+        status = json.loads((tmp_path / f"node-{node}" / "status.json").read_text())
+        assert status["state"] == "done"
+        assert status["time"].startswith("20")
+        assert status["converged"] is True
+        assert [each["rows"] for each in status["data"]] == [len(rows) for rows in case.shards]
+        assert status["missing"] == []
 
 
 def test_launch_ends_when_a_node_never_began(tmp_path: Path) -> None:
@@ -208,6 +218,7 @@ def test_launch_ends_when_a_node_never_began(tmp_path: Path) -> None:
     assert "the other 2 nodes were stopped" in said
 
 
+@pytest.mark.slow
 def test_a_fit_that_has_not_converged_is_no_success(tmp_path: Path) -> None:
     case = CASES["bayesian-pca"]
     model = toml_of(changed(case.model, tol=1e-15, max_iter=1))

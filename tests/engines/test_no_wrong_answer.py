@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import re
 import signal
 import subprocess
@@ -19,7 +18,8 @@ import dmfvi.storage.journal
 from bus import Cluster, Killed
 from dmfvi import BayesianPCA, Network
 from dmfvi.engines.net.clock import SimulatedClock
-from dmfvi.engines.net.endpoint import MOST_LIVES, NetworkNode, Timing, drive
+from dmfvi.engines.net.endpoint import MOST_LIVES, Timing
+from dmfvi.engines.net.epochs import NetworkNode, drive
 from dmfvi.engines.net.frames import BYTES, VIEW, Frame, pack
 from dmfvi.engines.net.inproc import Hub, InProcessTransport
 from dmfvi.engines.net.keys import init_authority, issue
@@ -444,18 +444,6 @@ def test_nobody_ends_alone_by_accident() -> None:
         drive(node.gathering(2, 2.0, again=True), node.listen)
     node.view = View(0, {0: Entry(5, ()), 1: Entry(4, (), left=True)})
     assert drive(node.gathering(2, 2.0, again=True), node.listen).n_nodes == 1
-
-
-def test_status_is_json_with_a_time(tmp_path: Path) -> None:
-    cluster = Processes(tmp_path, Network.chain(2), SHARDS[:2], None)
-    with running(cluster):
-        cluster.wait()
-    status = json.loads((tmp_path / "node-0" / "status.json").read_text())
-    assert status["state"] == "done"
-    assert status["time"].startswith("20")
-    assert status["converged"] is True
-    assert [each["rows"] for each in status["data"]] == [14, 20]
-    assert status["missing"] == []
 
 
 def test_launched_nodes_end_with_their_parent(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import simulation
-from dmfvi.engines.net.endpoint import NetworkNode
+from dmfvi.engines.net.epochs import NetworkNode
 from dmfvi.engines.net.frames import ROUND, unpack
 from dmfvi.engines.net.lifecycle import Lifecycle, Outcome
 from dmfvi.engines.net.membership import Once, View

@@ -18,7 +18,7 @@ from dmfvi.engines import make
 from dmfvi.engines.base import Task
 from dmfvi.engines.local import LocalEngine
 from dmfvi.engines.net.clock import SimulatedClock
-from dmfvi.engines.net.endpoint import MembershipChanged
+from dmfvi.engines.net.epochs import MembershipChanged
 from dmfvi.engines.net.frames import ROUND, Frame
 from dmfvi.engines.net.inproc import Hub
 from dmfvi.engines.net.inproc_engine import InProcessEngine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import dmfvi
@@ -72,6 +73,7 @@ def imports_of(file: Path) -> list[str]:
     return found
 
 
+@cache
 def modules() -> dict[str, list[str]]:
     """Every module with what it imports."""
     made = {}

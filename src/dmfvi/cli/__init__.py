@@ -1,5 +1,5 @@
-"""The command line: one file per group of commands, joined in ``app``."""
+"""The command line: one file per group of commands, joined in ``app``; ``entry`` is where the program begins."""
 
-from dmfvi.cli.app import main
+from dmfvi.cli.entry import main
 
 __all__ = ["main"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +12,6 @@ from rich.table import Table as RichTable
 
 from dmfvi import __version__
 from dmfvi.cli.example import example
-from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.cli.fit import CommandOfKinds, fit, models
 from dmfvi.cli.node import keys_app, launch, node
 from dmfvi.cli.output import check_folder
@@ -23,8 +20,6 @@ from dmfvi.cli.ratings import app as ratings_app
 from dmfvi.cli.reproduce import reproduce
 from dmfvi.cli.sfm import sfm
 from dmfvi.cli.show import show
-from dmfvi.compiling import told_of_compilation
-from dmfvi.lifetime import remember_interrupts
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -163,27 +158,3 @@ def version() -> None:
     Example: dmfvi version
     """
     console.print(__version__)
-
-
-def _say_compiling(kernel: str) -> None:
-    print(f"compiling {kernel}, only the first time", file=sys.stderr)
-
-
-def main() -> None:
-    """Entry point: problems with input end in one line, not in a traceback."""
-    warnings.showwarning = lambda message, category, *rest: print(
-        f"{category.__name__}: {message}", file=sys.stderr
-    )
-    remember_interrupts()
-    try:
-        with told_of_compilation(_say_compiling):
-            app()
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(ExitCode.INTERRUPTED)
-    except (ValueError, OSError, TypeError, ImportError, MemoryError) as error:
-        # names of files must not be broken over lines
-        Console(stderr=True).print(
-            f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True
-        )
-        sys.exit(ExitCode.ERROR)

@@ -22,7 +22,7 @@ def start_command(arguments: list[str], stderr: Path) -> ForkProcess:
 
 
 def _run(arguments: list[str], stderr: Path, parent: int) -> None:
-    from dmfvi.cli.app import main
+    from dmfvi.cli.entry import main
 
     end_with_parent(parent)
     for stream, target in ((1, os.devnull), (2, str(stderr))):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import logging
 import os
 import shutil
 import sys
@@ -13,7 +12,6 @@ import time
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,39 +23,26 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi.cli.exit_codes import ExitCode
-from dmfvi.extras import defer, left_out
+from dmfvi.cli.single_node import (
+    NOT_CONVERGED,
+    PARTIAL,
+    STATUS_FILE,
+    Arguments,
+    LogLevel,
+    load_lean,
+    run,
+)
 from dmfvi.lifetime import exit_on_termination
-from dmfvi.storage.files import write_text
 
 if TYPE_CHECKING:
     from dmfvi.deploy.config import NodeConfig
 
 console = Console()
 keys_app = typer.Typer(no_args_is_help=True, help="A small certificate authority for a cluster.")
-STATUS_FILE = "status.json"
 #: loaded once for all nodes of a machine
 SHARED_MODULES = ("dmfvi.deploy.program", "zenoh", "cryptography.x509")
-NOT_CONVERGED = "NOT converged: raise max_iter in [model]"
-PARTIAL = "the result is PARTIAL"
 #: with a result
 ENDED_WELL = (0, ExitCode.PARTIAL, ExitCode.NOT_CONVERGED)
-
-
-class LogLevel(StrEnum):
-    """Of the logging module."""
-
-    debug = "debug"
-    info = "info"
-    warning = "warning"
-    error = "error"
-
-
-def _load_lean() -> None:
-    """Load scikit-learn without what nodes do not need, or only for some models."""
-    for module in ("scipy.stats", "scipy.optimize", "networkx"):
-        defer(module)
-    with left_out("pandas"):
-        import_module("sklearn.utils.fixes")
 
 
 Insecure = Annotated[
@@ -79,50 +64,9 @@ def node(
 
     Example: dmfvi node --config node.toml
     """
-    _load_lean()
-    from dmfvi.deploy.config import read_config
-    from dmfvi.deploy.program import Status, finite, run_node
-
-    logging.basicConfig(
-        level=log_level.value.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    settings = read_config(config, insecure)
-    exit_on_termination()
-
-    unwritten: list[OSError] = []
-
-    def show(status: Status) -> None:
-        content = status._asdict()
-        for name in ("change", "disagreement"):
-            content[name] = finite(content[name])
-        try:
-            write_text(settings.out / STATUS_FILE, json.dumps(content))
-        except OSError as reason:
-            if not unwritten:
-                logging.getLogger(__name__).warning(
-                    "%s cannot be written: %s", settings.out / STATUS_FILE, reason
-                )
-            unwritten.append(reason)
-
-    began: list[str] = []
-
-    def watch(status: Status) -> None:
-        show(status)
-        line = f"node {status.node}: {status.state}, members {status.members}"
-        if [line] != began[-1:]:
-            began.append(line)
-            print(line, file=sys.stderr, flush=True)
-
-    ended = run_node(settings, watch)
-    console.print(f"posterior: {escape(str(ended.path))}")
-    if ended.missing:
-        who = [each["node"] for each in ended.missing]
-        print(f"{PARTIAL}: the data of nodes {who} are not in it", file=sys.stderr)
-    if not ended.converged:
-        print(NOT_CONVERGED, file=sys.stderr)
-        raise typer.Exit(ExitCode.NOT_CONVERGED)
-    if ended.missing:
-        raise typer.Exit(ExitCode.PARTIAL)
+    code = run(Arguments(config, insecure, log_level))
+    if code is not ExitCode.DONE:
+        raise typer.Exit(code)
 
 
 @keys_app.command("init")
@@ -179,7 +123,7 @@ def launch(
     """
     # nodes of one machine share its cores, and what is loaded before they are forked
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    _load_lean()
+    load_lean()
     from dmfvi.cli.children import start_command
     from dmfvi.deploy.config import read_config
 

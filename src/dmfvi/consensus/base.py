@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
@@ -43,16 +43,14 @@ class LocalView:
         return len(self.neighbours)
 
 
-@dataclass(frozen=True)
-class Incoming:
+class Incoming(NamedTuple):
     """The newest message from one neighbour: its round and its payload."""
 
     round: int
     payload: FloatArray
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(NamedTuple):
     """What one round tells the node loop."""
 
     ready: bool  # the estimate may be used: time for a local sweep

@@ -43,6 +43,7 @@ MASK_BITS = 48
 HEAD = 5
 #: rounds until an answer to a message can be there
 ANSWER_ROUNDS = 2
+NOBODY: frozenset[int] = frozenset()
 
 
 @stored_as("tree-place", version=2)
@@ -181,9 +182,7 @@ class ExactSum(ConsensusRule):
         if state.transport == "all-reduce":
             return _reduced(state, inbox)
         late = [j for j in self.recipients(state) if j not in inbox]
-        state = _after_sending(state)._replace(
-            round=state.round + 1, lossy=state.lossy or bool(late)
-        )
+        state = _after_sending(state, bool(late))
         for sender, message in inbox.items():
             parcel = _read(message.payload, len(state.own), state.view.n_nodes)
             if parcel is not None:
@@ -284,10 +283,12 @@ def _begun(state: SumState, target: FloatArray) -> SumState:
 
 
 def _received(state: SumState, sender: int, parcel: Parcel) -> SumState:
-    if state.numbers.get(sender) != parcel.number:
-        state = state._replace(numbers={**state.numbers, sender: parcel.number})
+    numbers = state.numbers
+    if numbers.get(sender) != parcel.number:
+        numbers = {**numbers, sender: parcel.number}
     if parcel.number == state.number + 1:  # the sender has the result of this sum
         return state._replace(
+            numbers=numbers,
             ahead={**state.ahead, sender: parcel},
             result=parcel.previous if state.result is None else state.result,
         )
@@ -297,14 +298,16 @@ def _received(state: SumState, sender: int, parcel: Parcel) -> SumState:
             "them are gone, begin the fit anew"
         )
     if parcel.number != state.number:
-        return state
+        return state._replace(numbers=numbers)
     if state.transport == "tree":
+        partials = state.partials
         if parcel.partial is not None and sender in state.view.children:
-            return state._replace(partials={**state.partials, sender: parcel.partial})
-        return state
+            partials = {**partials, sender: parcel.partial}
+        return state._replace(numbers=numbers, partials=partials)
     return state._replace(
+        numbers=numbers,
         vectors={**parcel.vectors, **state.vectors},
-        has={**state.has, sender: state.has.get(sender, frozenset()) | parcel.has},
+        has={**state.has, sender: state.has.get(sender, NOBODY) | parcel.has},
     )
 
 
@@ -316,13 +319,16 @@ def _same_bits(first: list[FloatArray], second: list[FloatArray]) -> bool:
     )
 
 
-def _after_sending(state: SumState) -> SumState:
-    """What the last message contained need not be sent again while nothing is lost."""
+def _after_sending(state: SumState, missed: bool) -> SumState:
+    """The next round: what the last message contained need not be sent again while nothing is lost."""
+    number = state.round + 1
+    if state.lossy:  # what has been sent is of no use: what has arrived counts
+        return state._replace(round=number)
     sent = state.sent | frozenset(_vectors_to_send(state))
     if _sends_partial(state):
         sent = sent | {state.view.node}
     answered = state.round if _needs_previous(state) else state.answered
-    return state._replace(sent=sent, first=False, answered=answered)
+    return state._replace(sent=sent, first=False, answered=answered, round=number, lossy=missed)
 
 
 # -- messages -------------------------------------------------------------------------------------
@@ -334,9 +340,10 @@ def _vectors_to_send(state: SumState) -> list[int]:
         return []
     if not state.lossy:
         return sorted(set(state.vectors) - state.sent)
-    here = [j for j in state.view.neighbours if state.numbers.get(j, state.number) <= state.number]
-    known = [state.has.get(j, frozenset()) for j in here]
-    return sorted(i for i in state.vectors if any(i not in has for has in known))
+    number, numbers, has = state.number, state.numbers, state.has
+    behind = [has.get(j, NOBODY) for j in state.view.neighbours if numbers.get(j, number) <= number]
+    everywhere = behind[0].intersection(*behind[1:]) if behind else state.vectors.keys()
+    return sorted(state.vectors.keys() - everywhere)
 
 
 def _sends_partial(state: SumState) -> bool:
@@ -407,7 +414,7 @@ def _read(payload: FloatArray, size: int, n_nodes: int) -> Parcel | None:
         return None
     at = HEAD + max(words, 0)
     has = _members(payload[HEAD:at])
-    ids = [int(v) for v in payload[at : at + count]]
+    ids = [int(v) for v in payload[at : at + count].tolist()]
     at += count
     previous = payload[at : at + size].copy() if with_previous else None
     at += size if with_previous else 0
@@ -433,7 +440,7 @@ def _mask(nodes: Mapping[int, Any], n_nodes: int) -> list[float]:
 
 def _members(words: FloatArray) -> frozenset[int]:
     members = []
-    for k, word in enumerate(words):
+    for k, word in enumerate(words.tolist()):
         bits = int(word)
         while bits:
             members.append(MASK_BITS * k + (bits & -bits).bit_length() - 1)

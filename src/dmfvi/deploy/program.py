@@ -28,8 +28,8 @@ from dmfvi.deploy.data import Data, digest, n_rows
 from dmfvi.engines.base import Engine, RoundRecord, Run, Task
 from dmfvi.engines.local import LocalEngine
 from dmfvi.engines.net.clock import REAL, Clock
-from dmfvi.engines.net.endpoint import NetworkNode, drive
 from dmfvi.engines.net.engine import NetworkEngine
+from dmfvi.engines.net.epochs import NetworkNode, drive
 from dmfvi.engines.net.faults import FaultyTransport
 from dmfvi.engines.net.lifecycle import Lifecycle, Outcome
 from dmfvi.engines.net.membership import Share

@@ -117,6 +117,8 @@ def record_round(
 ) -> RoundRecord:
     """The line of the history that these nodes give."""
     raise_if_interrupted()
+    if len(nodes) == 1:  # of a network, a round is short
+        return _of_one(number, nodes[0], reports[0], bytes_sent)
     acted = [report for report in reports if report is not None]
     return RoundRecord(
         round=number,
@@ -130,6 +132,24 @@ def record_round(
         least_sweeps=min(node.sweeps for node in nodes),
         known=min((report.known for report in acted), default=1.0),
         nodes=_by_node(nodes, reports),
+    )
+
+
+def _of_one(
+    number: int, node: NodeState, report: NodeReport | None, bytes_sent: int
+) -> RoundRecord:
+    acted = NodeReport(False, False, 0.0) if report is None else report
+    return RoundRecord(
+        number,
+        node.objective,
+        node.change,
+        acted.disagreement,
+        bytes_sent,
+        int(acted.limited),
+        acted.swept,
+        node.sweeps,
+        node.sweeps,
+        acted.known,
     )
 
 

@@ -1,10 +1,7 @@
 """One node's endpoint on a network: frames in and out, membership, messages by phase and round.
 
 Frames of other phases, epochs, models or senders are recognised and refused with a reason that is counted. Nothing
-here depends on the content of a message.
-
-Whatever waits is a generator that yields how many seconds to wait for a frame at most: ``drive`` waits for real, a
-simulation does not.
+here depends on the content of a message. What a node does with its endpoint from meeting the others to leaving them is in ``epochs``.
 """
 
 from __future__ import annotations
@@ -12,9 +9,9 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -35,15 +32,10 @@ from dmfvi.engines.net.membership import NO_SHARE, Entry, Share, View, read_entr
 from dmfvi.engines.net.signatures import UNSIGNED, Signer
 from dmfvi.engines.net.transport import Transport
 from dmfvi.linalg import FloatArray
-from dmfvi.network import Network
 from dmfvi.node import Message
 
 logger = logging.getLogger(__name__)
 
-#: seconds to wait at most before something else may be looked at, and at least: less may not move a clock at all
-LONGEST_WAIT, SHORTEST_WAIT = 0.25, 1e-5
-#: times settle that a fit waits for the link to a neighbour that is a member already
-LINKS_COMING = 5.0
 #: an old phase's last frame is not repeated sooner than this, in seconds
 HELP_AGAIN = 0.02
 #: a neighbour may be this far ahead; what claims more is refused
@@ -60,15 +52,6 @@ AHEAD = 8
 MOST_REASONS, OTHER_REASONS = 64, "other reasons"
 #: times that the last word is said: it may be lost
 REPEATS = 3
-
-
-Result = TypeVar("Result")
-#: yields seconds to wait for a frame at most
-Steps = Generator[float, None, Result]
-
-
-class MembershipChanged(Exception):
-    """A node has joined or left, or has other data: what was agreed on so far belongs to another set of nodes."""
 
 
 class Twin(ValueError):
@@ -96,7 +79,7 @@ class Counts:
     waited: int = 0  # rounds that continued without a neighbour's message
 
 
-class NetworkNode:
+class Endpoint:
     """One node's endpoint: frames in and out, membership, messages by phase and round."""
 
     def __init__(
@@ -128,6 +111,7 @@ class NetworkNode:
         self.differences: dict[int, str] = {}  # neighbours that answer, but with another model
         self.described_at = -np.inf
         self.heard_at: dict[int, float] = {}
+        self.heard_by = clock()  # no neighbour that is received from was heard before this moment
         self.changed_at = clock()
         self.said_at = -np.inf
         self.said: tuple[View, bytes] | None = None  # the view that was said last, as a frame
@@ -214,15 +198,22 @@ class NetworkNode:
             self.say_view()
         elif self.unsaid:
             self.say_changes()
-        gone = {j for j in self.view.own.hears if now - self.heard_at[j] > self.timing.silence}
+        if now - self.heard_by > self.timing.silence:
+            self._miss(now)
+
+    def _miss(self, now: float) -> None:
+        """Neighbours that have been silent for too long are received from no more."""
+        hears, silence = self.view.own.hears, self.timing.silence
+        gone = {j for j in hears if now - self.heard_at[j] > silence}
+        self.heard_by = min((self.heard_at[j] for j in hears if j not in gone), default=now)
         if gone:
             logger.warning(
                 "node %d: neighbours %s were silent for %g seconds",
                 self.node,
                 sorted(gone),
-                self.timing.silence,
+                silence,
             )
-            self._see(self.view.hearing(set(self.view.own.hears) - gone))
+            self._see(self.view.hearing(set(hears) - gone))
             self.say_changes()
 
     def handle(self, peer: int, data: bytes) -> None:
@@ -287,12 +278,14 @@ class NetworkNode:
 
     def _merge(self, peer: int, frame: Frame) -> None:
         """What a neighbour knows of the members."""
-        entries = read_entries(frame.payload.tobytes())
+        entries = read_entries(frame.payload.tobytes(), self.view.entries)
         self._alive(peer)
+        self.differences.pop(peer, None)
+        if not entries:  # all is known
+            return
         self._check_twin(entries.get(self.node))
         view, forged = self.view.merged(entries)
         self._see(view, peer)
-        self.differences.pop(peer, None)
         if forged:
             raise Malformed(f"entry of node {forged[0]} without its signature")
 
@@ -349,8 +342,9 @@ class NetworkNode:
 
     def _alive(self, peer: int) -> None:
         self.heard_at[peer] = self.clock()
-        if peer not in self.view.own.hears:
-            self._see(self.view.hearing(set(self.view.own.hears) | {peer}))
+        hears = self.view.own.hears
+        if peer not in hears:
+            self._see(self.view.hearing({*hears, peer}))
 
     def _see(self, view: View, peer: int | None = None) -> None:
         """Go on with that view, which may be new by a neighbour's words; what has changed is said by ``tick``."""
@@ -368,7 +362,7 @@ class NetworkNode:
                 self.gone_since[node] = self.clock()
         if self.neighbours != (peer,):  # it need not be told what it has said
             known = old.entries
-            self.unsaid.update(n for n, entry in view.entries.items() if known.get(n) is not entry)
+            self.unsaid.update([n for n, e in view.entries.items() if known.get(n) is not e])
 
     def come_back(self, known: Mapping[str, Any]) -> bool:
         """Take up the entry that the others still hold (``View.remembered``); False where data or settings have changed."""
@@ -389,173 +383,6 @@ class NetworkNode:
         for _ in range(REPEATS):
             self.say_view()
             self.clock.sleep(0.05)
-
-    # -- epochs -------------------------------------------------------------------------
-
-    def gathering(self, wait_for: int, timeout: float, again: bool = False) -> Steps[Network]:
-        """Wait for enough members, and until the membership has not changed for a while; then begin an epoch together.
-
-        again : members have been met before: where all others have left since, this node may go on alone.
-        """
-        deadline = self.clock() + timeout
-        while True:
-            yield from self._settling(wait_for, timeout, deadline, again)
-            self.begin()
-            self.took_part = self.took_part or len(self.members) > 1
-            self._see(self.view.begun(self.epoch))
-            if (yield from self._confirming(max(timeout, 2.0 * self.timing.silence))):
-                return self.view.network()
-            # enough members were there; from now on as after any change
-            wait_for, again, deadline = 2, True, self.clock() + timeout
-
-    def _settling(self, wait_for: int, timeout: float, deadline: float, again: bool) -> Steps[None]:
-        """Until enough members are there and the membership has not changed for a while."""
-        view = None
-        while True:
-            if view is not self.view:
-                view = self.view
-                here, heard = view.component, view.own.hears
-                unheard = any(j in here and j not in heard for j in self.neighbours)
-                # a member that is a neighbour will connect any moment, and its link would restart the fit
-                settle = (LINKS_COMING if unheard else 1.0) * self.timing.settle
-                enough = self._enough(wait_for) or (again and self._all_others_left)
-            now = self.clock()
-            settled = now >= self.changed_at + settle
-            if settled and enough:
-                return
-            if not enough and now >= deadline:
-                raise TimeoutError(self._met_too_few(wait_for, timeout))
-            yield self.changed_at + settle - now if enough else deadline - now
-
-    def _confirming(self, timeout: float) -> Steps[bool]:
-        """Until every member has signed that it takes part in this epoch; False where the members change meanwhile.
-
-        An entry alone may be an old one of a node that has gone, repeated by a neighbour.
-        """
-        deadline = self.clock() + timeout
-        while self.view.epoch == self.epoch:
-            view, absent = self.view, self.view.unconfirmed(self.members, self.epoch)
-            if not absent:
-                return True
-            while self.view is view:
-                now = self.clock()
-                if now >= deadline:
-                    raise TimeoutError(self._not_confirmed(absent, timeout))
-                yield deadline - now
-        return False
-
-    def _not_confirmed(self, absent: list[int], timeout: float) -> str:
-        entries = self.view.entries
-        named = "; ".join(
-            f"node {node}, which {[n for n in self.members if node in entries[n].hears]} claim to receive from"
-            for node in absent
-        )
-        return (
-            f"node {self.node} waited {timeout:g} seconds for members to begin the fit, and has no sign of {named}. "
-            "Stop those neighbours or restart the nodes that are named, and run again"
-        )
-
-    def _enough(self, wait_for: int) -> bool:
-        """Whether so many are here, with those who have left after they had signed the epoch of a fit with others.
-
-        They are not coming back, and the result names them. A node that left before does not count: no fit has had its data.
-        """
-        here = len(self.view.component)
-        left = sum(entry.left_a_fit for entry in self.view.entries.values())
-        return here >= wait_for or (here > 1 and here + left >= wait_for)
-
-    @property
-    def _all_others_left(self) -> bool:
-        others = [entry for node, entry in self.view.entries.items() if node != self.node]
-        return all(entry.left for entry in others)
-
-    def _met_too_few(self, wait_for: int, timeout: float) -> str:
-        others = sorted(set(self.differences) & set(self.neighbours))
-        left = sorted(node for node, entry in self.view.entries.items() if entry.left)
-        gone = f"; have left: {left}" if left else ""
-        silent = sorted(set(self.neighbours) - set(self.view.own.hears) - set(others) - set(left))
-        of_others = "".join(f"; {self.differences[peer]}" for peer in others)
-        return (
-            f"node {self.node} waited {timeout:g} seconds for {wait_for} nodes and met "
-            f"{list(self.view.component)}{gone}; not heard: {silent}{of_others}; refused frames: "
-            f"{dict(self.counts.refused) or 'none'}. Start the others, check addresses, "
-            "certificates and that all have the same [model] and columns, or lower wait_for"
-        )
-
-    def begin(self, view: View | None = None, phase: int = 0) -> None:
-        """Phases and messages from now on are those of the present members, or of those in ``view``."""
-        if view is not None:
-            self.view = view
-            self.merged.clear()
-            self.heard_at = dict.fromkeys(view.own.hears, self.clock())
-        self.epoch = self.view.epoch
-        self.members = self.view.members
-        self.phase = phase
-        self.mail.clear()
-        self.references.clear()
-        self.finals.clear()
-        self.helped_at.clear()
-        self.sizes.clear()
-
-    def check_epoch(self) -> None:
-        """Raise when what has been agreed on so far is no longer of use.
-
-        Where a member that is still there has finished the epoch, the others can finish it too, whoever has gone since:
-        it hands them the last sums.
-        """
-        if self.view.epoch == self.epoch:
-            return
-        here = self.view.component
-        if self._only_lost() and any(self.view.done([node], self.epoch) for node in here):
-            return
-        raise MembershipChanged(f"members are now {list(here)}")
-
-    def _only_lost(self) -> bool:
-        """Whether all that are here now were members of the epoch, with the data that they had in it."""
-        return self.view.members.items() <= self.members.items()
-
-    def finishing(self) -> Steps[None]:
-        """Announce that this node is done, and answer the others until they are; lost nodes may come back."""
-        self._see(self.view.finished(self.epoch))
-        deadline = self.clock() + self.timing.linger
-        done, view = self._all_are_done, None
-        while not done and self.clock() < deadline:
-            yield deadline - self.clock()
-            if self.view is view:
-                continue
-            if not self._only_lost() and not self.finished_and_gone(self.epoch, self.members):
-                raise MembershipChanged(f"members are now {list(self.view.component)}")
-            done, view = self._all_are_done, self.view
-        for _ in range(REPEATS):  # for nodes that have not received yet that all are done
-            self.say_view()
-            yield 0.1 * self.timing.heartbeat
-
-    @property
-    def _all_are_done(self) -> bool:
-        """Whether every member is, and nobody who has been lost could still take part."""
-        if not self.view.done(self.members, self.epoch):
-            return False
-        return set(self.view.lost) <= set(self.members)
-
-    def finished_and_gone(self, epoch: int, members: dict[int, Share]) -> list[int]:
-        """Members of an epoch that finished it and are gone: their result includes this node's data."""
-        here = self.view.component
-        return [n for n in members if n not in here and self.view.done([n], epoch)]
-
-
-def drive(
-    steps: Steps[Result], listen: Callable[[float], object], watch: Callable[[], None] | None = None
-) -> Result:
-    """Take steps to their end, waiting for frames in between; ``watch`` is called at least four times a second."""
-    while True:
-        try:
-            seconds = next(steps)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-        listen(max(SHORTEST_WAIT, min(seconds, LONGEST_WAIT)))
-        if watch is not None:
-            watch()
 
 
 def _check_payload(frame: Frame) -> None:

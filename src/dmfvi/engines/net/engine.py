@@ -18,7 +18,8 @@ import numpy as np
 from dmfvi.consensus.base import LocalView, LostTrack
 from dmfvi.consensus.stopping import NO_STOP
 from dmfvi.engines.base import Run, Task, check_links, record_round
-from dmfvi.engines.net.endpoint import HELP_AGAIN, MembershipChanged, NetworkNode, Steps, drive
+from dmfvi.engines.net.endpoint import HELP_AGAIN
+from dmfvi.engines.net.epochs import MembershipChanged, NetworkNode, Steps, drive
 from dmfvi.network import Network
 from dmfvi.node import (
     Job,
@@ -180,7 +181,7 @@ class NetworkEngine:
                     if agreed is not None:
                         return take_over(job, state, agreed)
             self.node.say(self.node.frame_of(message_of(job, state))[0])  # ask for it
-            yield HELP_AGAIN
+            yield from self.node.resting(HELP_AGAIN)
             self.node.check_epoch()
         return state
 

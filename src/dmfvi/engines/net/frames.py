@@ -17,8 +17,8 @@ offset size
 68      4  CRC-32 of the 68 bytes before it and of the payload
 72      .  payload
 
-A round's message has a payload of finite numbers in any code but 2. A view has code 2, one entry after the other, each
-signed by its own node:
+A round's message has a payload of finite numbers in any code but 2. A view has code 2, one entry after the other in
+ascending order of their nodes, each signed by its own node:
 
  0      4  node, unsigned, as is all that follows
  4      8  version

@@ -29,8 +29,9 @@ from dmfvi.engines.base import (
 )
 from dmfvi.engines.local import LocalEngine
 from dmfvi.engines.net.clock import REAL, Clock
-from dmfvi.engines.net.endpoint import NetworkNode, Timing
+from dmfvi.engines.net.endpoint import Timing
 from dmfvi.engines.net.engine import NetworkEngine
+from dmfvi.engines.net.epochs import NetworkNode
 from dmfvi.engines.net.faults import Faults, FaultyTransport
 from dmfvi.engines.net.inproc import Hub, HubClosed, InProcessTransport
 from dmfvi.engines.net.membership import Entry, View

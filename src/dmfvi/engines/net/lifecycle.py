@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic
 
-from dmfvi.engines.net.endpoint import MembershipChanged, NetworkNode, Result, Steps
+from dmfvi.engines.net.epochs import MembershipChanged, NetworkNode, Result, Steps
 from dmfvi.engines.net.membership import Share
 from dmfvi.network import Network
 

@@ -22,6 +22,7 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from dmfvi.engines.net.frames import Malformed
@@ -251,9 +252,13 @@ class View:
     def _with_all(self, new: dict[int, Entry]) -> View:
         if not new:
             return self
-        view = View(self.node, {**self.entries, **new}, self.signer)
         known = self.entries
-        if all(node in known and known[node].mark == entry.mark for node, entry in new.items()):
+        view = View(self.node, {**known, **new}, self.signer)
+        for node, entry in new.items():
+            before = known.get(node)
+            if before is None or before.mark != entry.mark:
+                break
+        else:
             # news change neither members nor epoch
             view.__dict__["component"], view.__dict__["epoch"] = self.component, self.epoch
         return view
@@ -341,29 +346,36 @@ class View:
         return b"".join([self.entries[node].packed(node) for node in chosen])
 
 
-def read_entries(payload: bytes) -> dict[int, Entry]:
-    """Inverse of ``View.pack``; raises ``Malformed`` for anything else."""
+def read_entries(
+    payload: bytes, known: Mapping[int, Entry] = MappingProxyType({})
+) -> dict[int, Entry]:
+    """Inverse of ``View.pack``, without entries that are byte for byte in ``known``; raises ``Malformed`` for anything else."""
     entries: dict[int, Entry] = {}
-    at = 0
-    while at < len(payload):
-        try:
-            node, entry, at = _read(payload, at)
-        except struct.error:
-            raise Malformed("view") from None
-        if node in entries or len(entries) >= MOST_NODES:
-            raise Malformed("view")
-        entries[node] = entry
+    at, before = 0, -1
+    try:
+        while at < len(payload):
+            (node,) = NODE.unpack_from(payload, at)
+            at += NODE.size
+            if node <= before:
+                raise Malformed("view")
+            before, entry = node, known.get(node)
+            if entry is not None and payload.startswith(entry._sent, at):
+                at += len(entry._sent)
+                continue
+            entries[node], at = _read(payload, node, at)
+            if len(entries) > MOST_NODES:
+                raise Malformed("view")
+    except struct.error:
+        raise Malformed("view") from None
     return entries
 
 
 def _ascending(ids: tuple[int, ...]) -> bool:
-    return all(a < b for a, b in pairwise(ids))
+    return len(ids) < 2 or all(a < b for a, b in pairwise(ids))
 
 
-def _read(payload: bytes, at: int) -> tuple[int, Entry, int]:
-    """One entry from a place in a view, and where the next one begins."""
-    (node,) = NODE.unpack_from(payload, at)
-    at += NODE.size
+def _read(payload: bytes, node: int, at: int) -> tuple[Entry, int]:
+    """That node's entry from a place in a view, and where the next one begins."""
     begins = at
     fields = FIELDS.unpack_from(payload, at)
     version, news, done_in, begun_in, start, attempt, rows, digest, flags, n_hears, n_peers = fields
@@ -393,4 +405,4 @@ def _read(payload: bytes, at: int) -> tuple[int, Entry, int]:
     # they are sent on as they came
     entry.__dict__["_fields"] = payload[begins:ends]
     entry.__dict__["_sent"] = payload[begins:after]
-    return node, entry, after
+    return entry, after

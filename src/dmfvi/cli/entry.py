@@ -1,0 +1,47 @@
+"""Where the program ``dmfvi`` begins: a node is run as it is, all other commands by their parser."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+from dmfvi.cli import single_node
+from dmfvi.cli.exit_codes import ExitCode
+from dmfvi.compiling import told_of_compilation
+from dmfvi.lifetime import remember_interrupts
+
+
+def main() -> None:
+    """Entry point: problems with input end in one line, not in a traceback."""
+    warnings.showwarning = lambda message, category, *rest: print(
+        f"{category.__name__}: {message}", file=sys.stderr
+    )
+    remember_interrupts()
+    try:
+        with told_of_compilation(_say_compiling):
+            _run()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(ExitCode.INTERRUPTED)
+    except (ValueError, OSError, TypeError, ImportError, MemoryError) as error:
+        from rich.console import Console
+        from rich.markup import escape
+
+        # names of files must not be broken over lines
+        Console(stderr=True).print(
+            f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True
+        )
+        sys.exit(ExitCode.ERROR)
+
+
+def _run() -> None:
+    node = single_node.plain(sys.argv[1:])
+    if node is not None:
+        sys.exit(single_node.run(node))
+    from dmfvi.cli.app import app
+
+    app()
+
+
+def _say_compiling(kernel: str) -> None:
+    print(f"compiling {kernel}, only the first time", file=sys.stderr)
