@@ -1,6 +1,6 @@
 """Filling gaps in tables with columns of different units: error and coverage, beside scikit-learn's IterativeImputer.
 
-python benchmarks/imputation.py [wine breast-cancer diabetes] [--masks 20] [--only "BayesianGaussianMixture(2)"]
+python benchmarks/imputation.py [wine breast-cancer diabetes] [--masks 20] [--folds 10] [--only "BayesianGaussianMixture(2)"]
 
 20 % of the entries are hidden at random. Errors are in deviations of the columns; "chosen" is the model with the highest
 bound for the dequantized table in each run, as ``Imputer("auto")`` takes it. Coverage is that of 90 % intervals, pooled over the masks; "held-out" are
@@ -46,7 +46,7 @@ def same_when_standardised(model: Any, gaps: np.ndarray) -> float:
     )
 
 
-def run(name: str, masks: int, only: str | None) -> None:
+def run(name: str, masks: int, folds: int, only: str | None) -> None:
     truth = DATA[name]().data.astype(np.float64)
     errors: dict[str, list[float]] = {}
     hits: dict[str, np.ndarray] = {}
@@ -66,7 +66,7 @@ def run(name: str, masks: int, only: str | None) -> None:
         best = list(fits)[int(np.argmax(bounds))]
         chosen.append(best)
         made = {label: measured(model, gaps, truth) for label, model in fits.items()}
-        calibrated = Imputer(fits[best], calibration="held-out").fit(gaps)
+        calibrated = Imputer(fits[best], calibration="held-out", n_folds=folds).fit(gaps)
         made["held-out"] = measured(calibrated, gaps, truth)
         for label, (error, hit) in {**made, "chosen": made[best]}.items():
             errors.setdefault(label, []).append(error)
@@ -87,8 +87,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=list(DATA))
     parser.add_argument("--masks", type=int, default=20)
+    parser.add_argument("--folds", type=int, default=10)
     parser.add_argument("--only")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     for each in given.names:
-        run(each, given.masks, given.only)
+        run(each, given.masks, given.folds, given.only)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.transform import Rotation
-from scipy.stats import chi2
+from scipy.stats import chi2, norm
 
 from dmfvi import (
     BayesianGaussianMixture,
@@ -128,6 +128,34 @@ def categorical_hmm(rng: np.random.Generator) -> tuple[Any, Iterator[Truth]]:
     return fitted, truths()
 
 
+def categorical_hmm_of_prior(rng: np.random.Generator) -> tuple[Any, Iterator[Truth]]:
+    """Two states, 4 symbols, 400 steps; everything from the prior, states that cannot be told apart included."""
+    emissions, transitions = (
+        rng.dirichlet(np.full(4, 0.5), size=2),
+        rng.dirichlet(np.ones(2), size=2),
+    )
+    states = [0]
+    for _ in range(399):
+        states.append(int(rng.random() < transitions[states[-1], 1]))
+    symbols = np.array([rng.choice(4, p=emissions[s]) for s in states])
+    fitted = CategoricalHMM(
+        2,
+        n_features=4,
+        emissionprob_prior=0.5,
+        transmat_prior=1.0,
+        tol=1e-8,
+        max_iter=3000,
+        random_state=0,
+    ).fit(symbols[:, None])
+    order = _order(fitted.emissionprob_, emissions)
+
+    def truths() -> Iterator[Truth]:
+        yield "emissions", emissions, lambda u: u[order]
+        yield "transitions", transitions, lambda u: u[np.ix_(order, order)]
+
+    return fitted, truths()
+
+
 def topics(rng: np.random.Generator, n: int, length: int) -> tuple[Any, Iterator[Truth]]:
     """Three topics of 12 terms."""
     made = rng.dirichlet(np.full(12, 0.5), size=3)
@@ -170,6 +198,29 @@ def imputation(rng: np.random.Generator, missing: float) -> tuple[str, list[np.n
     return "imputed entries", [((low <= truth) & (truth <= high))[gone] for low, high in ends]
 
 
+def latent(rng: np.random.Generator, missing: float) -> tuple[str, list[np.ndarray]]:
+    """Latent coordinates of 30 rows with 5 features, true components turned to the fitted ones."""
+    n, d, m = 30, 5, 2
+    prior = PcaPrior(
+        noise=GammaPrior(5.0, 1.0), components=1.0, mean=0.1, mean_location=np.zeros(d)
+    )
+    loadings, location = rng.normal(size=(d, m)), rng.normal(size=d) / np.sqrt(0.1)
+    truth = rng.normal(size=(n, m))
+    noise = rng.normal(size=(n, d)) / np.sqrt(rng.gamma(5.0, 1.0))
+    rows = truth @ loadings.T + location + noise
+    rows[rng.random(rows.shape) < missing] = np.nan
+    fitted = BayesianPCA(m, prior=prior, tol=1e-8, random_state=0, max_iter=3000).fit(rows)
+    left, _, right = np.linalg.svd(loadings.T @ fitted.components_.T)
+    hits = []
+    for method in METHODS:
+        mean, std = fitted.transform(rows, return_std=True, uncertainty=method)
+        hits.append(
+            np.abs(truth @ (left @ right) - mean).ravel()
+            < norm.ppf(0.5 + 0.5 * LEVEL) * std.ravel()
+        )
+    return "latent coordinates", hits
+
+
 def structure(rng: np.random.Generator, degrees: float) -> tuple[str, list[np.ndarray]]:
     """20 points in 40 frames that turn over so many degrees, 10 % unseen, noise of 1 % of the size."""
     points = rng.uniform(-0.5, 0.5, size=(20, 3))
@@ -198,6 +249,8 @@ def structure(rng: np.random.Generator, degrees: float) -> tuple[str, list[np.nd
 #: what is not an interval of a parameter
 OTHERS: dict[str, Callable[[np.random.Generator], tuple[str, list[np.ndarray]]]] = {
     "Bayesian PCA, N 30, 70 % missing": lambda rng: imputation(rng, 0.7),
+    "Bayesian PCA, N 30, transform": lambda rng: latent(rng, 0.0),
+    "Bayesian PCA, N 30, 30 % missing, transform": lambda rng: latent(rng, 0.3),
     "structure from motion over 180 degrees": lambda rng: structure(rng, 180.0),
     "structure from motion over 30 degrees": lambda rng: structure(rng, 30.0),
 }
@@ -212,6 +265,7 @@ CASES: dict[str, Callable[[np.random.Generator], tuple[Any, Iterator[Truth]]]] =
     "Gaussian HMM, 4 deviations apart": lambda rng: gaussian_hmm(rng, 4.0),
     "Gaussian HMM, 2 deviations apart": lambda rng: gaussian_hmm(rng, 2.0),
     "categorical HMM": categorical_hmm,
+    "categorical HMM, drawn from the prior": categorical_hmm_of_prior,
     "topics, 100 documents of 50 words": lambda rng: topics(rng, 100, 50),
     "topics, 100 documents of 200 words": lambda rng: topics(rng, 100, 200),
 }

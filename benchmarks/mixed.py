@@ -75,7 +75,8 @@ def by_integration(model: MixedModel, x: np.ndarray, y: np.ndarray, group: np.nd
 def main() -> None:
     """One line for each family and number of groups."""
     print(
-        "| family | groups x rows | worst mean, in deviations | sd / sampler's sd | of the log deviation | by integration | nodes - pooled |"
+        "| family | groups x rows | worst mean, in deviations | sd / sampler's sd | of the log deviation | by integration | "
+        "90 % interval of the deviation holds | nodes - pooled | groups across sites - pooled | R-hat |"
     )
     for family in ("bernoulli",):
         for n_groups, per_group in ((15, 20), (30, 10), (60, 8)):
@@ -86,6 +87,11 @@ def main() -> None:
             nodes = MixedModel(family=family, network=Network.ring(3)).fit(
                 [x[i] for i in parts], [y[i] for i in parts], [group[i] for i in parts]
             )
+            mixed = np.arange(len(y)) % 3  # every group at all three sites
+            across = MixedModel(family=family, network=Network.ring(3), across_sites=True).fit(
+                *([part[mixed == i] for i in range(3)] for part in (x, y, group))
+            )
+            shared = max(q.distance(model.posterior_) for q in across.node_posteriors_)
             apart = max(q.distance(model.posterior_) for q in nodes.node_posteriors_)
             q = model._model.posterior(model._belief).parameters()
             size = len(q["mean"])
@@ -98,10 +104,12 @@ def main() -> None:
             deviation = theta.std(0)
             worst = np.abs((q["mean"] - theta.mean(0)) / deviation).max()
             ratio = np.sqrt(np.diag(q["covariance"])) / deviation
+            ends = np.quantile(np.log(model._deviations()[:, 0]), [0.05, 0.95])
+            inside = ((theta[:, -1] > ends[0]) & (theta[:, -1] < ends[1])).mean()
             print(
                 f"| {family} | {n_groups} x {len(y) / n_groups:.0f} | {worst:.2f} | {ratio[:-1].min():.3f} to "
                 f"{ratio[:-1].max():.3f} | {ratio[-1]:.3f} | "
-                f"{np.sqrt(q['covariance'][-1, -1]) / by_integration(model, x, y, group):.3f} | {apart:.0e} |  r_hat {draws.r_hat:.3f}",
+                f"{np.sqrt(q['covariance'][-1, -1]) / by_integration(model, x, y, group):.3f} | {inside:.1%} | {apart:.0e} | {shared:.0e} | {draws.r_hat:.3f} |",
                 flush=True,
             )
 

@@ -36,7 +36,10 @@ def sample(
     warm_up: int = 100,
     seed: int = 0,
 ) -> Draws:
-    """HMC whitened by a given Gaussian, which only its speed depends on; chains begin at twice its width."""
+    """HMC whitened by a given Gaussian, which only its speed depends on; chains begin at twice its width.
+
+    While they warm up, chains whose steps are refused take shorter ones: some begin where the density is too steep for the usual step.
+    """
     rng = np.random.default_rng(seed)
     root = np.linalg.cholesky(covariance)
     size = len(mean)
@@ -47,11 +50,11 @@ def sample(
 
     z = 2.0 * rng.standard_normal((n_chains, size))
     value, gradient = whitened(z)
-    kept = []
+    kept, length = [], np.ones((n_chains, 1))
     for draw in range(warm_up + n_draws):
         momentum = rng.standard_normal(z.shape)
         energy = value - 0.5 * (momentum**2).sum(1)
-        step = 0.35 * size**-0.25 * rng.uniform(0.8, 1.2)
+        step = 0.35 * size**-0.25 * rng.uniform(0.8, 1.2) * length
         here, slope, p = z, gradient, momentum
         n_steps = int(rng.integers(4, 10) * size**0.25)
         for _ in range(n_steps):
@@ -64,6 +67,10 @@ def sample(
         z = np.where(taken[:, None], here, z)
         value = np.where(taken, new_value, value)
         gradient = np.where(taken[:, None], slope, gradient)
+        if draw < warm_up - 20:
+            length = np.minimum(np.where(taken[:, None], 1.2, 0.5) * length, 1.0)
+        else:
+            length = np.ones_like(length)
         if draw >= warm_up:
             kept.append(mean + z @ root.T)
     values = np.stack(kept, axis=1)

@@ -17,8 +17,6 @@ from dmfvi.validation import check_level
 
 #: numbers of a quantity that a table has at most: more are asked for by ``uncertainty``
 MOST_ENTRIES = 60
-#: deviations of a probability, as a part of its distance from 0 or 1, above which its interval is rough
-ROUGH = 0.5
 #: quantities whose last axis are the columns of the data
 BY_FEATURE = ("location", "noise", "means")
 
@@ -39,11 +37,6 @@ def parameter_table(fitted: Any, level: float = 0.9) -> SummaryTable:
         with warnings.catch_warnings():  # they are notes of the table
             warnings.simplefilter("ignore", UserWarning)
             found = replace(fitted.uncertainty(name), level=level)
-        least = np.minimum(found.mean, 1.0 - found.mean)
-        if found.support == "probability" and (found.std > ROUGH * least).any():
-            notes[
-                f"{name}: intervals of probabilities whose deviation is about as large as they are (near 0 or 1) are rough"
-            ] = None
         if found.std.any():  # else it was given, as the location of fit_mean=False
             rows += _rows(fitted, name, found)
         notes |= dict.fromkeys(found.notes)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, ndtri
+from scipy.special import betaincinv, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.inference.model import Model
@@ -36,6 +36,8 @@ SUPPORTS: Mapping[str, Support] = {
 }
 #: numbers of a quantity that a file keeps with their covariance, at most
 MOST_KEPT = 100
+#: least count of the Beta distribution of a probability: its deviation can be as large as that of 0 and 1
+LEAST_COUNT = 1e-3
 #: rows of a table in a notebook at most
 MOST_ROWS = 60
 
@@ -78,16 +80,12 @@ class Uncertainty:
 
     @property
     def interval(self) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper ends of the interval of that level: normal for what is real, for the logarithm of what is
-        positive and for the logit of what is a probability (the delta method).
+        """Lower and upper ends of the interval of that level: normal for what is real and for the logarithm of what is
+        positive (the delta method); of a probability quantiles of the Beta distribution with its mean and deviation.
         """
         mean, half = self.mean, float(ndtri(0.5 + 0.5 * self.level)) * self.std
         if self.support == "probability":
-            inside = (mean > 0) & (mean < 1)
-            safe = np.where(inside, mean, 0.5)
-            place, width = np.log(safe / (1.0 - safe)), half / (safe * (1.0 - safe))
-            low, high = (expit(place + sign * width) for sign in (-1.0, 1.0))
-            return np.where(inside, low, mean - half), np.where(inside, high, mean + half)
+            return _beta_interval(mean, self.std, self.level)
         positive = np.zeros(mean.shape, dtype=bool)
         if self.support == "positive":
             positive = mean > 0
@@ -125,6 +123,24 @@ class Uncertainty:
         head = f"<tr><th></th><th>mean</th><th>std</th><th colspan=2>{self.level:.0%} interval</th></tr>"
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         return f"<table>{head}{''.join(rows)}</table><p>{escape(self.method)}</p>{notes}"
+
+
+def _beta_interval(
+    mean: FloatArray, std: FloatArray, level: float
+) -> tuple[FloatArray, FloatArray]:
+    """Central interval of Beta(c m, c (1 - m)), c = m (1 - m) / variance - 1: exact where probabilities are a Dirichlet's.
+
+    An end is the mean at most: with a long tail the mean of a probability near 0 lies above most of its values.
+    """
+    inside = (mean > 0) & (mean < 1) & (std > 0)
+    safe, spread = np.where(inside, mean, 0.5), np.where(inside, std, 0.1)
+    count = np.maximum(safe * (1.0 - safe) / spread**2 - 1.0, LEAST_COUNT)
+    ends = (
+        betaincinv(count * safe, count * (1.0 - safe), tail)
+        for tail in (0.5 - 0.5 * level, 0.5 + 0.5 * level)
+    )
+    low, high = (np.where(inside, end, mean) for end in ends)
+    return np.minimum(low, mean), np.maximum(high, mean)
 
 
 @stored_as("known-quantity")

@@ -72,6 +72,27 @@ def test_columns_that_a_model_does_not_know_are_carried_along(
         assert all(b == a for a, b in zip(old, new, strict=True) if a)
 
 
+def test_intervals_are_written_and_may_be_calibrated(patients: Path, tmp_path: Path) -> None:
+    asked = ["impute", patients, "--model", "bayesian-pca", "--columns", "a,b,c", "--interval"]
+    widths = {}
+    for calibration in ("model", "held-out"):
+        out = tmp_path / f"{calibration}.csv"
+        said = dmfvi_command(*asked, "--level", 0.5, "--calibration", calibration, "--out", out)
+        assert said.code == 0, said.err
+        assert "50% intervals" in said.out
+        low, middle, high = (
+            lines(out.with_suffix(f"{word}.csv"))[1:] for word in (".low", "", ".high")
+        )
+        gaps = [
+            (i, j) for i, row in enumerate(lines(patients)[1:]) for j in (2, 3, 4) if not row[j]
+        ]
+        for i, j in gaps:
+            assert float(low[i][j]) < float(middle[i][j]) < float(high[i][j])
+        widths[calibration] = [float(high[i][j]) - float(low[i][j]) for i, j in gaps]
+        assert [row[:2] for row in low] == [row[:2] for row in middle]
+    assert widths["model"] != widths["held-out"]
+
+
 def test_draws_differ_where_cells_are_missing_only(patients: Path, tmp_path: Path) -> None:
     asked = ["--columns", "a,b,c", "--components", 1, "--out", tmp_path / "m"]
     assert dmfvi_command("fit", patients, *asked).code == 0

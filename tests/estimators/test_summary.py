@@ -111,12 +111,6 @@ def test_a_short_table_of_a_large_posterior_is_cheap(monkeypatch: pytest.MonkeyP
     assert len(seen) < 60
 
 
-def test_rough_intervals_are_named() -> None:
-    model = BayesianGaussianMixture(4, random_state=0).fit(TWO)
-    assert "weights: intervals of probabilities" in model.summary()
-    assert "rough" not in FITS["mixture"]().summary()
-
-
 def test_components_that_overlap_are_named_below_the_table() -> None:
     close = np.concatenate([RNG.normal(size=(60, 1)), RNG.normal(size=(60, 1)) + 2.0])
     model = BayesianGaussianMixture(2, random_state=0).fit(close)

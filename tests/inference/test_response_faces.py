@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 
 import dmfvi
 from dmfvi import (
@@ -24,6 +25,7 @@ from dmfvi import (
     StructureFromMotion,
 )
 from dmfvi.datasets import make_cube, mask_at_random
+from dmfvi.models.pca.response import latent_deviations
 from dmfvi.uncertainty import Uncertainty
 
 RNG = np.random.default_rng(5)
@@ -160,6 +162,32 @@ def test_imputed_entries_are_wider_and_the_same_at_all_nodes() -> None:
         model.impute(np.tile(GAPS, (40, 1)), return_std=True, uncertainty="linear-response")
 
 
+def test_latent_coordinates_take_it_whatever_the_rotation() -> None:
+    some = GAPS[:3]
+    model = BayesianPCA(2, random_state=0, tol=1e-8).fit(GAPS)
+    mean, plain = model.transform(some, return_std=True)
+    same, std = model.transform(some, return_std=True, uncertainty="linear-response")
+    np.testing.assert_array_equal(same, mean)
+    assert latent_deviations(model, some[:0]).shape == (0, 2)
+    assert 1.05 < np.median(std / plain) < 2.0
+    nodes = BayesianPCA(2, random_state=0, tol=1e-8, network=Network.ring(3)).fit(GAPS)
+    other = nodes.transform(some, return_std=True, uncertainty="linear-response")[1]
+    np.testing.assert_allclose(other, std, rtol=1e-4)
+    with pytest.raises(ValueError, match="at most 3000 latent coordinates"):
+        model.transform(np.tile(GAPS, (60, 1)), return_std=True, uncertainty="linear-response")
+    with pytest.raises(ValueError, match="uncertainty must be"):
+        model.transform(some, uncertainty="bootstrap")
+
+
+@pytest.mark.slow
+def test_latent_coordinates_of_a_large_sample_need_no_correction() -> None:
+    many = RNG.normal(size=(4000, 2)) @ RNG.normal(size=(2, 6)) + RNG.normal(size=(4000, 6))
+    known = BayesianPCA(2, random_state=0, tol=1e-8).fit(many)
+    _, little = known.transform(many[:4], return_std=True)
+    _, no_more = known.transform(many[:4], return_std=True, uncertainty="linear-response")
+    np.testing.assert_allclose(no_more, little, rtol=0.02)
+
+
 def test_estimators_without_it_say_what_to_use() -> None:
     rows = RNG.normal(size=(40, 4))
     with pytest.raises(ValueError, match=r"PPCA has no uncertainty.*use BayesianPCA"):
@@ -187,6 +215,12 @@ def test_intervals_stay_where_the_quantity_lies() -> None:
     assert (low[:3] > 0).all()
     assert (high[:3] < 1).all()
     assert high[1] - low[1] == pytest.approx(2 * 1.645 * 0.02, rel=0.01)
+    counts = np.array([0.5, 1.0, 40.0])  # a Dirichlet's entries are Beta
+    share = counts / counts.sum()
+    low, high = interval(share, np.sqrt(share * (1 - share) / (counts.sum() + 1)), "probability")
+    exact = beta(counts, counts.sum() - counts)
+    np.testing.assert_allclose(low, np.minimum(exact.ppf(0.05), share), rtol=1e-6)
+    np.testing.assert_allclose(high, exact.ppf(0.95), rtol=1e-6)
     low, high = interval([0.1, 10.0], np.array([0.2, 0.1]), "positive")
     assert (low > 0).all()
     assert high[1] - low[1] == pytest.approx(2 * 1.645 * 0.1, rel=0.01)
@@ -200,6 +234,19 @@ def test_states_that_share_symbols_or_have_none_are_named() -> None:
     model = CategoricalHMM(2, n_features=4, random_state=0, tol=1e-8, max_iter=3000).fit(symbols)
     with pytest.warns(UserWarning, match=r"states 0 and 1 overlap|state \d has \d observations"):
         model.uncertainty("emissions")
+
+
+def test_states_that_follow_one_another_at_random_are_named() -> None:
+    """A mixture of two sets of symbols has many solutions: only their order tells states apart."""
+    symbols = np.repeat([0, 2, 0, 2], 30)[:, None] + RNG.integers(0, 2, size=(120, 1))
+    model = CategoricalHMM(2, n_features=4, random_state=0, n_init=1).fit(symbols)
+    assert not list(model._doubts())
+    model.emissionprob_ = np.array([[0.4, 0.4, 0.1, 0.1], [0.1, 0.1, 0.4, 0.4]])
+    assert not list(model._doubts())
+    model.transmat_ = np.array([[0.6, 0.4], [0.4, 0.6]])
+    assert "0 and 1 are followed by much the same states" in next(iter(model._doubts()))
+    model.emissionprob_ = np.array([[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
+    assert not list(model._doubts())  # told apart anyway
 
 
 @pytest.mark.slow

@@ -13,9 +13,10 @@ from rich.table import Table as RichTable
 from dmfvi import __version__
 from dmfvi.cli.example import example
 from dmfvi.cli.fit import CommandOfKinds, fit, models
+from dmfvi.cli.impute import impute
 from dmfvi.cli.node import keys_app, launch, node
 from dmfvi.cli.output import check_folder
-from dmfvi.cli.predict import impute, predict
+from dmfvi.cli.predict import predict
 from dmfvi.cli.ratings import app as ratings_app
 from dmfvi.cli.reproduce import reproduce
 from dmfvi.cli.sfm import sfm

@@ -1,9 +1,8 @@
-"""Tables in, tables out, by a saved model: dmfvi impute and dmfvi predict."""
+"""Tables in, tables out, by a saved model: dmfvi predict, and what dmfvi impute shares with it."""
 
 from __future__ import annotations
 
 import csv
-import inspect
 import io
 import sys
 import warnings
@@ -37,15 +36,6 @@ if TYPE_CHECKING:
     from dmfvi.readers.tables import Reading
 
 Model = Annotated[Path, typer.Option(help="Directory that dmfvi fit wrote, or its model.npz.")]
-Filler = Annotated[
-    Path,
-    typer.Option(
-        help="Directory that dmfvi fit wrote, or its model.npz; or a kind of model (dmfvi models), which is fitted to this "
-        "table; or auto: the one of several kinds that has the highest bound."
-    ),
-]
-#: the word for several models of which the best is taken
-AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -62,95 +52,6 @@ class Input:
     def kept(self) -> list[int]:
         """Columns that go into the result, in the file's order."""
         return sorted({*self.places, *self.carried} - {*self.dropped})
-
-
-def impute(
-    data: Annotated[Path, typer.Argument(help="Table with missing entries.")],
-    model: Filler,
-    out: Annotated[
-        Path | None, typer.Option(help=".csv or .npy to write. By default beside the data.")
-    ] = None,
-    std: Annotated[bool, typer.Option(help="Also write standard deviations (.std).")] = False,
-    draws: Annotated[
-        int,
-        typer.Option(help="Write this many random draws, .1, .2, ... instead of means."),
-    ] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
-    header: Header = None,
-    separator: Separator = None,
-    decimal: Decimal = ".",
-    missing: Missing = None,
-    percent: Percent = False,
-    columns: Columns = None,
-    drop: Drop = None,
-    id: Id = None,
-) -> None:
-    """Fill the missing entries of a table with their predictive means.
-
-    Observed cells, ids and columns that the model does not know are copied as they are in the file.
-
-    Example: dmfvi impute table.csv --model model --id patient --std
-    """
-    import numpy as np
-
-    if draws < 0:
-        raise ValueError(f"--draws must be at least 0, received {draws}")
-    beside = [*(["std"] if std else []), *map(str, range(1, draws + 1))]
-    target = target_beside(data, out, ".imputed.csv", (".csv", ".npy"), beside)
-    reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
-    fitted = _filler(model, data, reading)
-    if not hasattr(fitted, "impute") or getattr(fitted, "_data_form", "rows") != "rows":
-        raise ValueError(
-            f"{model} holds a {type(fitted).__name__}, which does not fill tables: give a model of Bayesian PCA or a mixture"
-        )
-    if draws and "n_draws" not in inspect.signature(fitted.impute).parameters:
-        raise ValueError(f"--draws: a {type(fitted).__name__} gives means only, leave it out")
-    _say_if_not_converged(fitted, model)
-    given = _input(data, fitted, reading, copied=True)
-    gaps = np.isnan(given.data)
-    with warnings.catch_warnings():  # columns have been matched by name
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        mean, deviation = fitted.impute(given.data, return_std=True)
-    if std:
-        deviations = target.with_suffix(f".std{target.suffix}")
-        _write(deviations, given, deviation, np.ones_like(gaps))
-        console.print(f"standard deviations: {escape(str(deviations))}", soft_wrap=True)
-    if draws:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="X does not have valid feature names")
-            drawn = fitted.impute(given.data, n_draws=draws, random_state=seed)
-        for number, filled in enumerate(drawn, 1):
-            _write(target.with_suffix(f".{number}{target.suffix}"), given, filled, gaps)
-    else:
-        _write(target, given, mean, gaps)
-    shown = target if not draws else target.with_suffix(f".1..{draws}{target.suffix}")
-    console.print(
-        f"{int(gaps.sum())} of {gaps.size} entries filled: {escape(str(shown))}", soft_wrap=True
-    )
-
-
-def _filler(model: Path, data: Path, reading: Reading) -> Any:
-    """The model of a directory, or one that is fitted to the table."""
-    from dmfvi.deploy.kinds import KINDS, ModelSettings
-    from dmfvi.models.pca.imputer import Imputer, usual_candidates
-    from dmfvi.storage import load
-    from dmfvi.validation import name_features
-
-    word = str(model)
-    if model.exists() or word not in (AUTO, *KINDS):
-        return load(model)
-    if word != AUTO:
-        chosen = ModelSettings.of(word)
-        return chosen.fit(chosen.read(data, reading))
-    table = ModelSettings.of()
-    rows, names, _ = table.arguments(table.read(data, reading))
-    tried = Imputer(AUTO).fit(rows)
-    labels = list(usual_candidates(rows.shape[1]))
-    order = sorted(range(len(labels)), key=lambda i: -tried.lower_bounds_[i])
-    shown = ", ".join(f"{labels[i]} {tried.lower_bounds_[i]:.6g}" for i in order)
-    console.print(f"bounds: {escape(shown)}; the first is taken", soft_wrap=True)
-    name_features(tried.estimator_, names)
-    return tried.estimator_
 
 
 def predict(
@@ -187,12 +88,12 @@ def predict(
     if form not in ("rows", "sequences"):
         other = "dmfvi ratings predict" if form == "ratings" else "dmfvi show"
         raise ValueError(f"{model} holds a {type(fitted).__name__}: use {other}")
-    _say_if_not_converged(fitted, model)
+    say_if_not_converged(fitted, model)
     reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
     told = details(model)
     roles = ("target", "sequence", "offset", "exposure", "weight", "trials")
     beside = [told[name] for name in roles if name in told]
-    given = _input(data, fitted, reading, beside)
+    given = input_of(data, fitted, reading, beside)
     lengths = _lengths(fitted, given, told.get("sequence"))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
@@ -296,7 +197,7 @@ def _cell(value: Any, decimal: str = ".") -> Any:
     return repr(float(value)).replace(".", decimal)
 
 
-def _say_if_not_converged(fitted: Any, model: Path) -> None:
+def say_if_not_converged(fitted: Any, model: Path) -> None:
     if not getattr(fitted, "converged_", True):
         print(f"warning: the model in {model} had not converged", file=sys.stderr)
 
@@ -311,7 +212,7 @@ def _lengths(fitted: Any, given: Input, sequence: Any) -> Any:
     return type(fitted)._from_columns(given.sheet.labels(place))["lengths"]
 
 
-def _input(
+def input_of(
     file: Path, model: Any, reading: Reading, beside: Sequence[Any] = (), copied: bool = False
 ) -> Input:
     """The file with the model's features: by name, where both have names."""
@@ -386,7 +287,7 @@ def _check_width(file: Path, width: int, model: Any) -> None:
         )
 
 
-def _write(path: Path, given: Input, values: FloatArray, changed: np.ndarray) -> None:
+def write_table(path: Path, given: Input, values: FloatArray, changed: np.ndarray) -> None:
     """Write a .csv or .npy file, whole or not at all; cells that are not changed as they are in the file."""
     import numpy as np
 

@@ -32,7 +32,7 @@ def test_a_skewed_column_is_covered_as_often_as_was_asked_for() -> None:
     whole, gaps = skewed()
     model = BayesianGaussianMixture(1, random_state=0)
     plain = Imputer(model).fit(gaps)
-    made = Imputer(model, calibration="held-out").fit(gaps)
+    made = Imputer(model, calibration="held-out", n_folds=5).fit(gaps)
     assert covered(plain, whole, gaps, 0.9)[2] > 0.93  # its tail makes the Gaussian wide
     for level, deviations in ((0.8, 2.5), (0.9, 2.5)):  # of about 75 entries a column
         reach = deviations * np.sqrt(level * (1.0 - level) / 75)
@@ -133,7 +133,7 @@ def test_the_only_entries_of_a_column_are_not_all_hidden(entries: int) -> None:
     gaps[:, 2] = np.nan
     at = np.flatnonzero(_folds(gaps.shape, 5, 0)[:, 2] == 3)[:entries]  # all in one fold
     gaps[at, 2] = np.arange(1.0, 1.0 + entries)
-    made = Imputer(Means(), calibration="held-out").fit(gaps)
+    made = Imputer(Means(), calibration="held-out", n_folds=5).fit(gaps)
     assert made.calibration_.counts.sum(1).tolist() == [*np.isfinite(gaps[:, :2]).sum(0), 0]
     with pytest.warns(UserWarning, match=r"take 9 held-out scores .* fewer have: 2 \(0\)"):
         low, high = made.impute_interval(gaps)

@@ -177,6 +177,7 @@ def test_missing_entries_are_dropped_or_imputed_alike_everywhere(
     else:
         assert (spread.n_dropped_, spread.n_imputed_) == (2, (incomplete & ~unusable).sum())
         assert "imputed by the joint Gaussian" in spread.summary()
+        assert "taken as observed, intervals lack their uncertainty" in spread.summary()
         assert np.isfinite(spread.predict(whole[whole.ward.notna()])).all()
 
 

@@ -33,6 +33,8 @@ from dmfvi.validation import check_positive, check_whole
 MOST_SYMBOLS = 1_000_000
 #: states with more of their symbols in common than this overlap
 SHARED = 0.5
+#: part of the steps out of two states below which they are followed by much the same, and of symbols up to which these alone tell states apart
+ALIKE, TOLD_APART = 0.4, 0.05
 #: states with fewer observations than this are as good as switched off
 RARE = 10.0
 
@@ -213,6 +215,14 @@ class CategoricalHMM(HiddenMarkovEstimator):
                 yield (
                     f"states {one} and {other} overlap, they have {shared:.0%} of their symbols in common: intervals of "
                     "what belongs to them are not to be trusted"
+                )
+                continue
+            ahead = self.transmat_[one] - self.transmat_[other]
+            differ = 0.5 * np.abs(ahead).sum()
+            if differ < ALIKE and shared > TOLD_APART:
+                yield (
+                    f"states {one} and {other} are followed by much the same states, which tells {differ:.0%} of their steps apart, and share "
+                    "symbols: the order of symbols hardly says which is which, intervals of what belongs to them are not to be trusted"
                 )
 
     _kept = ("n_features_",)

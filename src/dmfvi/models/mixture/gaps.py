@@ -109,21 +109,38 @@ def interval_of(
     gaps: list[Gap], share: FloatArray, data: FloatArray, level: float
 ) -> tuple[FloatArray, FloatArray]:
     """Central predictive intervals of the missing entries; the entries themselves where observed."""
+    if not gaps:
+        return data.copy(), data.copy()
+    # all entries (n) of all gaps at once
+    at = np.concatenate([(gap.rows[:, None] * data.shape[1] + gap.missing).ravel() for gap in gaps])
+    shares = np.concatenate([np.repeat(share[gap.rows], len(gap.missing), axis=0) for gap in gaps])
+    location, scale, dof = (
+        np.concatenate(
+            [_by_entry(np.broadcast_to(part, gap.location.shape)) for gap, part in pairs]
+        )
+        for pairs in zip(
+            *[((gap, gap.location), (gap, gap.scale), (gap, gap.dof)) for gap in gaps], strict=True
+        )
+    )
     ends = []
     for probability in (0.5 - 0.5 * level, 0.5 + 0.5 * level):
         end = data.copy()
-        for gap in gaps:
-            dof = gap.dof
-            end[np.ix_(gap.rows, gap.missing)] = mixture_quantile(
-                share[gap.rows],
-                gap.location,
-                gap.scale,
-                probability,
-                partial(stdtr, dof),
-                np.asarray(stdtrit(dof, probability)),
-            )
+        end.ravel()[at] = mixture_quantile(
+            shares,
+            location,
+            scale,
+            probability,
+            partial(stdtr, dof),
+            np.asarray(stdtrit(dof, probability)),
+        )[:, 0]
         ends.append(end)
     return ends[0], ends[1]
+
+
+def _by_entry(values: FloatArray) -> FloatArray:
+    """(n, K, m) as (n m, K, 1)."""
+    n, k, m = values.shape
+    return np.moveaxis(values, 1, 2).reshape(n * m, k, 1)
 
 
 def mixture_quantile(

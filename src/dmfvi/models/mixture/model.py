@@ -20,6 +20,7 @@ from dmfvi.families.normal import HALF_LOG_2PI
 from dmfvi.inference.model import ConjugateModel, Coroutine, Statistics
 from dmfvi.inference.starts import consensus_kmeans
 from dmfvi.linalg import FloatArray, inverse, log_det, pack_symmetric, unpack_symmetric
+from dmfvi.models.mixture.scattered import moments_of
 from dmfvi.models.mixture.shard import (
     MixtureShard,
     PatternGroup,
@@ -134,7 +135,12 @@ class GaussianMixture(Mixture):
         total = Moments(np.zeros(k), np.zeros((k, d)), np.zeros((k, d, d)))
         bound = 0.0
         densities = ComponentDensities.of(q)
-        for group in shard.groups:
+        patterns, scattered = shard.by_work
+        for rows in (part for each in scattered for part in each.blocks(k)):
+            count, first, second, log_sum = moments_of(rows, densities)
+            total = Moments(total.count + count, total.first + first, total.second + second)
+            bound += log_sum
+        for group in patterns:
             if not group.observed.any():
                 continue  # a row without observed entries adds nothing
             score, complete = densities.marginal(group.observed)

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmfvi.linalg import FloatArray, upper_triangle
+from dmfvi.models.mixture.scattered import Scattered, scattered
 
 #: rows that are worked on at a time: their features should stay in the processor's cache
 BLOCK_NUMBERS = 100_000
+#: patterns with fewer rows than this are worked on together, where there are as many patterns as that
+FEW_ROWS, FEW_PATTERNS = 20, 4
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,15 @@ class MixtureShard:
             own = None if weight is None else weight[rows]
             groups.append(PatternGroup(pattern, rows, values, own))
         return cls(tuple(groups), len(data), weight)
+
+    @cached_property
+    def by_work(self) -> tuple[list[PatternGroup], list[Scattered]]:
+        """Patterns of many rows, and the rows of the others, which are worked on together."""
+        few = [g for g in self.groups if g.values.shape[1] < FEW_ROWS and not g.observed.all()]
+        if len(few) < FEW_PATTERNS:
+            return list(self.groups), []
+        kept = {id(g) for g in few}
+        return [g for g in self.groups if id(g) not in kept], scattered(few)
 
 
 def quadratic_features(values: FloatArray) -> FloatArray:

@@ -16,7 +16,7 @@ from dmfvi.export import Pointwise
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
 from dmfvi.models.pca.posterior import PcaPosterior
-from dmfvi.models.pca.response import ResponsePredictions
+from dmfvi.models.pca.response import ResponsePredictions, latent_deviations
 from dmfvi.models.pointwise import of_gaussians
 from dmfvi.shard_lists import joined
 from dmfvi.validation import (
@@ -41,12 +41,21 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
     _takes_missing = True
     _one_noise = True
 
-    def transform(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Posterior mean of z for each row, NaN allowed; with ``return_std`` also its standard deviations."""
+    def transform(
+        self, X: ArrayLike, return_std: bool = False, *, uncertainty: Method = "mean-field"
+    ) -> Any:
+        """Posterior mean of z for each row, NaN allowed; with ``return_std`` also its standard deviations.
+
+        ``uncertainty="linear-response"`` adds what is not known of the parameters, but for a rotation of the components: for small samples
+        (docs/uncertainty.md).
+        """
+        check_choice("uncertainty", uncertainty, ["mean-field", "linear-response"])
         data = self._checked_rows(X)
         mean, covariance = self.posterior_.latent(data)
         if not return_std:
             return mean
+        if uncertainty == "linear-response":
+            return mean, latent_deviations(self, data)
         return mean, np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
 
     def inverse_transform(self, Z: ArrayLike) -> FloatArray:

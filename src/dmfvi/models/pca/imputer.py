@@ -144,7 +144,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     estimator: Any = None
     calibration: Literal["model", "held-out"] = "model"
-    n_folds: int = 5
+    n_folds: int = 10
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the model to X (n_samples, n_features) with NaN for missing entries, or to a list with one array per node."""

@@ -60,6 +60,32 @@ class ResponsePredictions:
         return made + shift
 
 
+def latent_deviations(fitted: Any, data: FloatArray) -> FloatArray:
+    """Deviations (n, M) of latent coordinates, what is not known of the parameters included, by linear response.
+
+    A rotation of the components is not counted: those of other parameters are turned towards the fitted ones first, R = UV' of the singular
+    vectors of W' tau W_fitted (orthogonal Procrustes; Schoenemann 1966).
+    """
+    posterior: PcaPosterior = fitted.posterior_
+    numbers = len(data) * posterior.n_latent
+    if numbers > MOST_ENTRIES:
+        raise ValueError(
+            f"linear response has at most {MOST_ENTRIES} latent coordinates at once, received {numbers}: pass fewer rows, or use "
+            "uncertainty='mean-field', which holds for large samples"
+        )
+    weighted = np.reshape(posterior.noise_precision, (-1, 1)) * posterior.loadings
+
+    def turned(seen: Any) -> FloatArray:
+        left, _, right = np.linalg.svd(seen.posterior_.loadings.T @ weighted)
+        return _point(seen.posterior_).latent(data)[0] @ (left @ right)
+
+    spread = np.diagonal(_point(posterior).latent(data)[1], axis1=-2, axis2=-1)
+    if not numbers:
+        return np.sqrt(spread)
+    found = fitted.uncertainty(turned)
+    return np.asarray(np.sqrt(spread + found.std**2))
+
+
 def _point(posterior: PcaPosterior) -> PcaPosterior:
     """The parameters as if they were known, but for the noise."""
     return replace(posterior, covariance=np.zeros_like(posterior.covariance))

@@ -280,6 +280,8 @@ class TabularRegression(NetworkEstimator):
             words.append(f"{self.n_imputed_} imputed by the joint Gaussian")
         if words:
             facts.append(("n missing", " and ".join(words)))
+            if getattr(self, "n_imputed_", 0):
+                facts.append(("imputed", "taken as observed, intervals lack their uncertainty"))
         elif table is not None and (
             table.gaussian is not None or self.missing == "drop" or self.formula
         ):
