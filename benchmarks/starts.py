@@ -1,7 +1,6 @@
 """How often a fit of two overlapping components finds the best bound of 20 restarts: python benchmarks/starts.py [--simulations 100]
 
-The restarts are random memberships (responsibilities drawn evenly), so that they know nothing of the agreed start they are compared with,
-and the agreed start with other seeds.
+The restarts are random memberships (responsibilities drawn evenly), so that they know nothing of the agreed starts they are compared with.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dmfvi.models.mixture.shard import MixtureShard
 RESTARTS = 20
 #: a bound this much below the best is another optimum
 SAME = 0.01
-CASES = [(60, 1, 2.0), (300, 1, 2.0), (60, 2, 2.0), (300, 2, 2.0), (300, 5, 2.0), (300, 2, 3.0)]
+CASES = [(60, 1, 2.0), (300, 1, 2.0), (60, 2, 2.0), (300, 2, 2.0)]
 
 
 def simulated(n: int, d: int, apart: float, rng: np.random.Generator) -> np.ndarray:
@@ -30,7 +29,7 @@ def simulated(n: int, d: int, apart: float, rng: np.random.Generator) -> np.ndar
 def from_random_memberships(
     fitted: BayesianGaussianMixture, rows: np.ndarray, rng: np.random.Generator
 ) -> float:
-    """Bound of plain sweeps from even random responsibilities, to the same tolerance."""
+    """Bound of plain sweeps from even random responsibilities, until it grows by less than 1e-5 a sweep."""
     model, data = fitted._model, fitted._units.apply(rows)
     shard = MixtureShard.of(data)
     share = rng.dirichlet(np.ones(model.n_components), size=len(data))
@@ -39,7 +38,7 @@ def from_random_memberships(
     for _ in range(3000):
         told = model.local_step(shard, belief)
         bound = told.bound - float(belief.kl(model.prior))
-        if bound - last < 1e-7:
+        if bound - last < 1e-5:
             break
         last, belief = bound, model.from_statistics(told.values.pack())
     return bound + fitted._units.log_volume
@@ -51,7 +50,7 @@ def main() -> None:
     parser.add_argument("--simulations", type=int, default=100)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    print("rows  features  apart   n_init 1   3   10: share that find the best bound")
+    print("rows  features  apart   n_init 1   4   10: share that find the best bound")
     for n, d, apart in CASES:
         hits = []
         for seed in range(given.simulations):
@@ -60,7 +59,7 @@ def main() -> None:
             settings = {"tol": 1e-8, "max_iter": 3000}
             found = [
                 BayesianGaussianMixture(2, n_init=k, random_state=0, **settings).fit(rows)
-                for k in (1, 3, 10)
+                for k in (1, 4, 10)
             ]
             bounds = np.array([each.lower_bound_ for each in found])
             others = [from_random_memberships(found[0], rows, rng) for _ in range(RESTARTS)]

@@ -113,6 +113,10 @@ class Model(ABC):
         """What a number of the statistics is, for messages."""
         return f"statistic {place}"
 
+    def restarted(self, number: int) -> Model:
+        """The model whose ``start`` is that of the start of this number, the first being 0; the run that follows is this model's."""
+        return self
+
     def refreshed(self, shard: Any) -> Any:
         """The shard as if it had never been visited, for models whose local step keeps state in it."""
         return shard

@@ -361,9 +361,13 @@ class Session:
             n_init = 1
         best: Inference | None = None
         best_bound = -np.inf
-        for seed in self.seeds(random_state, n_init):
+        for number, seed in enumerate(self.seeds(random_state, n_init)):
             fresh = [model.refreshed(shard) for shard in shards] if n_init > 1 else shards
-            begun = self.start(model, fresh, seed) if start is None else _one_each(start, shards)
+            begun = (
+                self.start(model.restarted(number), fresh, seed)
+                if start is None
+                else _one_each(start, shards)
+            )
             limits = max_iter, max_rounds or self._most_rounds(max_iter)
             attempt = _Attempt(
                 model,

@@ -9,7 +9,7 @@ variable: q(x_m | z = k) is normal with precision E[L]_mm, so its mean and sprea
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,9 @@ from dmfvi.models.mixture.shard import (
     quadratic_weights,
     square_features,
 )
+
+#: of memberships that look random: waves in a deviation of a feature, and their height on the scale of the logit
+WAVE_NUMBER, WAVE_HEIGHT = 1000.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class Mixture(ConjugateModel):
     dof: float
     inverse_scale: FloatArray  # prior scatter: (D, D), or (D,) for independent features
     start_covariance: FloatArray  # (D, D) of the standardised rows, for the start's centres
+    mixed_start: bool = False  # memberships that have nothing to do with clusters
 
     @property
     def n_features(self) -> int:
@@ -85,9 +89,20 @@ class Mixture(ConjugateModel):
         weights = Dirichlet.from_parameters(np.full(self.n_components, self.weight_concentration))
         return Product(weights=weights, components=self._components())
 
+    def restarted(self, number: int) -> Mixture:
+        """Every second start has mixed memberships: clusters of two seeds are often the same, and components that overlap are no clusters."""
+        return replace(self, mixed_start=number % 2 == 1)
+
     def start(self, shard: MixtureShard, rng: np.random.Generator) -> Coroutine:
-        """Memberships of agreed k-means clusters, read as responsibilities."""
+        """Memberships of agreed k-means clusters, read as responsibilities; or those of ``mixed_memberships``."""
         data = dense_rows(shard, self.n_features)
+        if self.mixed_start:
+            filled, missing = np.nan_to_num(data), np.isnan(data).astype(np.float64)
+            member = mixed_memberships(filled, self.n_components, rng)
+            if shard.weight is not None:
+                member = shard.weight[:, None] * member
+            total = yield self._of_members(filled, missing, member).pack()
+            return self.from_statistics(total)
         clusters = yield from consensus_kmeans(
             data, self.n_components, self.start_covariance, rng, shard.weight
         )
@@ -322,6 +337,17 @@ def group_sums(
         log_sum += float(logs.sum())
         total += scores @ phi.T
     return total, log_sum
+
+
+def mixed_memberships(rows: FloatArray, k: int, rng: np.random.Generator) -> FloatArray:
+    """Memberships (n, k) that look random, yet are functions of the row: softmax of waves much shorter than the rows' distances.
+
+    The same wherever a row lies. Components begin with nearly the same mean and covariance, and part as the data want it.
+    """
+    waves = WAVE_NUMBER * rng.standard_normal((rows.shape[1], k))
+    scores = WAVE_HEIGHT * np.sin(rows @ waves + rng.uniform(0.0, 2.0 * np.pi, k)).T
+    normalise(scores)
+    return np.asarray(scores.T)
 
 
 def dense_rows(shard: MixtureShard, n_features: int) -> FloatArray:
