@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 import estimator_cases
+from dmfvi import StructureFromMotion
+from dmfvi.datasets import make_cube
 from dmfvi.deploy.kinds import KINDS
 from dmfvi.readers.tables import Table
 
-#: estimators without real features: counts, symbols, times only, ratings, image tracks, and the plain SVD, which has no mean
+#: estimators without real features: counts, symbols, times only, ratings, image tracks (below), and the plain SVD, which has no mean
 NO_FEATURES = {
     "latent-dirichlet-allocation",
     "categorical-hmm",
@@ -122,6 +124,21 @@ def test_types_change_nothing(kind: str, dtype: type) -> None:
     estimator = settings.estimator()
     one, other = (estimator.fit(x).lower_bound_ for x in (typed, typed.astype(np.float64)))
     assert one == pytest.approx(other, rel=1e-12)
+
+
+@pytest.mark.parametrize(("factor", "offset"), [(1e8, 1e8), (1e-8, -1e8), (1.0, 1e6)])
+def test_units_of_images_change_nothing(factor: float, offset: float) -> None:
+    tracks = np.concatenate(make_cube(seed=1, n_frames=8).cameras)
+    shift = factor * offset * tracks.std()
+    moved = factor * tracks + shift
+    one, other = (
+        StructureFromMotion(random_state=0, tol=1e-10).fit(x).structure_
+        for x in (moved, (moved - shift) / factor)
+    )
+    left, _, right = np.linalg.svd(one.T @ other)
+    np.testing.assert_allclose(
+        one @ (left @ right) / factor, other, atol=1e-9 * np.abs(other).max()
+    )
 
 
 def test_every_estimator_is_in_the_law_or_excluded() -> None:
