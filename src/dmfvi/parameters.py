@@ -37,6 +37,12 @@ def parameter_table(fitted: Any, level: float = 0.9) -> SummaryTable:
         with warnings.catch_warnings():  # they are notes of the table
             warnings.simplefilter("ignore", UserWarning)
             found = replace(fitted.uncertainty(name), level=level)
+        if found.support == "probability" and (found.std**2 >= found.mean * (1.0 - found.mean)).any(
+            where=found.std > 0
+        ):
+            notes[
+                f"{name}: some deviations are larger than a probability can have, their intervals say nothing"
+            ] = None
         if found.std.any():  # else it was given, as the location of fit_mean=False
             rows += _rows(fitted, name, found)
         notes |= dict.fromkeys(found.notes)

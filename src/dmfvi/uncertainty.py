@@ -130,17 +130,25 @@ def _beta_interval(
 ) -> tuple[FloatArray, FloatArray]:
     """Central interval of Beta(c m, c (1 - m)), c = m (1 - m) / variance - 1: exact where probabilities are a Dirichlet's.
 
-    An end is the mean at most: with a long tail the mean of a probability near 0 lies above most of its values.
+    It is widened to contain the mean and, away from the nearer of 0 and 1, the normal interval: a Beta with nearly all of its
+    mass at 0 has an upper end that falls as its deviation grows. A deviation that no probability can have gives [0, 1].
     """
-    inside = (mean > 0) & (mean < 1) & (std > 0)
-    safe, spread = np.where(inside, mean, 0.5), np.where(inside, std, 0.1)
-    count = np.maximum(safe * (1.0 - safe) / spread**2 - 1.0, LEAST_COUNT)
-    ends = (
-        betaincinv(count * safe, count * (1.0 - safe), tail)
+    half = float(ndtri(0.5 + 0.5 * level)) * std
+    low, high = np.maximum(0.0, mean - half), np.minimum(1.0, mean + half)
+    impossible = std**2 >= mean * (1.0 - mean)
+    known = (std > 0) & ~impossible
+    m, spread = np.where(known, mean, 0.5), np.where(known, std, 0.1)
+    count = np.maximum(m * (1.0 - m) / spread**2 - 1.0, LEAST_COUNT)
+    lower, upper = (
+        betaincinv(count * m, count * (1.0 - m), tail)
         for tail in (0.5 - 0.5 * level, 0.5 + 0.5 * level)
     )
-    low, high = (np.where(inside, end, mean) for end in ends)
-    return np.minimum(low, mean), np.maximum(high, mean)
+    lower = np.minimum(np.where(m > 0.5, np.minimum(lower, low), lower), mean)
+    upper = np.maximum(np.where(m < 0.5, np.maximum(upper, high), upper), mean)
+    inside = (mean > 0) & (mean < 1)
+    low = np.where(known, lower, np.where(impossible & inside, 0.0, low))
+    high = np.where(known, upper, np.where(impossible & inside, 1.0, high))
+    return low, high
 
 
 @stored_as("known-quantity")

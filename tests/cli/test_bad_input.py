@@ -148,9 +148,11 @@ CASES = [
     Case("impute {d}/good.csv --model {d}/model --draws -1", "--draws must be at least 0"),
     Case("impute {d}/good.csv --model {d}/model --level 2", "--level must lie in (0, 1)"),
     Case(
-        "impute {d}/good.csv --model {d}/model --calibration held-out",
+        "impute {d}/good.csv --model {d}/model --interval --calibration held-out",
         "fits a model to this table again and again: give auto or a kind",
     ),
+    Case("impute {d}/good.csv --model auto --calibration held-out", "add --interval"),
+    Case("impute {d}/good.csv --model {d}/model --level 0.5", "add --interval"),
     Case("impute {d}/good.csv --model {d}/model --drop a", "lacks columns ['a']"),
     Case("impute {d}/good.csv --model {d}/model --columns b,a,c,d", "name them in this order"),
     Case("predict {d}/good.csv --model {d}/model --level 2", "--level must lie in (0, 1)"),

@@ -221,6 +221,17 @@ def test_intervals_stay_where_the_quantity_lies() -> None:
     exact = beta(counts, counts.sum() - counts)
     np.testing.assert_allclose(low, np.minimum(exact.ppf(0.05), share), rtol=1e-6)
     np.testing.assert_allclose(high, exact.ppf(0.95), rtol=1e-6)
+    spreads = np.linspace(
+        0.001, 0.099, 60
+    )  # of a probability of 0.01: the largest that it can have is 0.0995
+    _, high = interval(np.full(60, 0.01), spreads, "probability")
+    assert (np.diff(high) >= 0).all()  # knowing less never narrows it
+    low, high = interval([0.5, 0.01, 0.0, 1.0], np.array([0.9, 0.2, 0.1, 0.1]), "probability")
+    np.testing.assert_allclose(low, [0.0, 0.0, 0.0, 1.0 - 1.6448536 * 0.1], rtol=1e-6)
+    np.testing.assert_allclose(high, [1.0, 1.0, 1.6448536 * 0.1, 1.0], rtol=1e-6)
+    low, high = interval([1e-300], np.array([1e-300]), "probability")
+    assert np.isfinite(low).all()
+    assert np.isfinite(high).all()
     low, high = interval([0.1, 10.0], np.array([0.2, 0.1]), "positive")
     assert (low > 0).all()
     assert high[1] - low[1] == pytest.approx(2 * 1.645 * 0.1, rel=0.01)
@@ -244,7 +255,9 @@ def test_states_that_follow_one_another_at_random_are_named() -> None:
     model.emissionprob_ = np.array([[0.4, 0.4, 0.1, 0.1], [0.1, 0.1, 0.4, 0.4]])
     assert not list(model._doubts())
     model.transmat_ = np.array([[0.6, 0.4], [0.4, 0.6]])
-    assert "0 and 1 are followed by much the same states" in next(iter(model._doubts()))
+    assert "0 and 1 share symbols, and their transition probabilities" in next(
+        iter(model._doubts())
+    )
     model.emissionprob_ = np.array([[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
     assert not list(model._doubts())  # told apart anyway
 

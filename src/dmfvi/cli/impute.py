@@ -39,6 +39,7 @@ Filler = Annotated[
 AUTO = "auto"
 #: what files of intervals have in front of their suffix
 ENDS = ("low", "high")
+LEVEL = 0.9
 
 
 class Calibration(StrEnum):
@@ -63,7 +64,7 @@ def impute(
     interval: Annotated[
         bool, typer.Option(help="Also write ends of predictive intervals (.low, .high).")
     ] = False,
-    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.9,
+    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = LEVEL,
     calibration: Annotated[
         Calibration,
         typer.Option(
@@ -91,6 +92,8 @@ def impute(
     if draws < 0:
         raise ValueError(f"--draws must be at least 0, received {draws}")
     check_level(level)
+    if not interval and (level != LEVEL or calibration is not Calibration.MODEL):
+        raise ValueError("--level and --calibration are of intervals: add --interval")
     beside = [
         *(["std"] if std else []),
         *(ENDS if interval else []),
@@ -119,10 +122,11 @@ def impute(
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
             ends = (calibrated or fitted).impute_interval(given.data, level)
-        for word, end in zip(ENDS, ends, strict=True):
-            write_table(target.with_suffix(f".{word}{target.suffix}"), given, end, gaps)
-        shown = target.with_suffix(f".{ENDS[0]}, .{ENDS[1]}{target.suffix}")
-        console.print(f"{level:.0%} intervals: {escape(str(shown))}", soft_wrap=True)
+        files = [target.with_suffix(f".{word}{target.suffix}") for word in ENDS]
+        for file, end in zip(files, ends, strict=True):
+            write_table(file, given, end, gaps)
+        shown = " and ".join(map(str, files))
+        console.print(f"{100 * level:g}% intervals: {escape(shown)}", soft_wrap=True)
     if draws:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
@@ -131,9 +135,9 @@ def impute(
             write_table(target.with_suffix(f".{number}{target.suffix}"), given, filled, gaps)
     else:
         write_table(target, given, mean, gaps)
-    shown = target if not draws else target.with_suffix(f".1..{draws}{target.suffix}")
+    filled_in = target if not draws else target.with_suffix(f".1..{draws}{target.suffix}")
     console.print(
-        f"{int(gaps.sum())} of {gaps.size} entries filled: {escape(str(shown))}", soft_wrap=True
+        f"{int(gaps.sum())} of {gaps.size} entries filled: {escape(str(filled_in))}", soft_wrap=True
     )
 
 
@@ -157,14 +161,18 @@ def _filler(
     table = chosen.read(data, reading)
     rows, names, _ = chosen.arguments(table)
     if word != AUTO:
-        fitted = chosen.fit(table)
-        if not held_out or not hasattr(fitted, "impute_interval"):
-            return fitted, None
-        return fitted, Imputer(fitted, calibration=calibration.value).fit(rows)
+        kind = chosen.estimator()
+        if not held_out or not hasattr(kind, "impute_interval"):
+            return chosen.fit(table), None
+        made = Imputer(kind, calibration=calibration.value).fit(rows)
+        for each in (made, made.estimator_):
+            name_features(each, names)
+        return made.estimator_, made
     tried = Imputer(AUTO, calibration=calibration.value).fit(rows)
     labels = list(usual_candidates(rows.shape[1]))
     order = sorted(range(len(labels)), key=lambda i: -tried.lower_bounds_[i])
     shown = ", ".join(f"{labels[i]} {tried.lower_bounds_[i]:.6g}" for i in order)
     console.print(f"bounds: {escape(shown)}; the first is taken", soft_wrap=True)
-    name_features(tried.estimator_, names)
+    for each in (tried, tried.estimator_):
+        name_features(each, names)
     return tried.estimator_, tried if held_out else None

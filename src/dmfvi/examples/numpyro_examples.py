@@ -15,10 +15,10 @@ jax.config.update("jax_enable_x64", True)  # single precision would end the Newt
 
 
 class NumpyroModel(LaplaceModel):
-    """A NumPyro model; shards are the arguments of its function, one tuple per node."""
+    """A NumPyro model for shards that are the arguments of its function, one tuple per node."""
 
-    def __init__(self, function, shards):
-        found = initialize_model(jax.random.key(0), function, model_args=shards[0])
+    def __init__(self, function, shard, n_nodes):
+        found = initialize_model(jax.random.key(0), function, model_args=shard)
         begin, self.names = ravel_pytree(found.param_info.z)
         observed = [name for name, site in found.model_trace.items() if site.get("is_observed")]
         prior_only = block(function, hide=observed)
@@ -29,7 +29,7 @@ class NumpyroModel(LaplaceModel):
                 -potential_energy(each, rows, {}, self.names(theta))
                 for each in (function, prior_only)
             )
-            return whole - prior + prior / len(shards)
+            return whole - prior + prior / n_nodes
 
         self.value, self.hessian = jax.jit(jax.value_and_grad(share)), jax.jit(jax.hessian(share))
 
@@ -56,10 +56,10 @@ for n in (40, 15, 80):  # three clinics
     dose = rng.uniform(0.0, 4.0, n)
     shards.append((dose, 1.0 + 5.0 * dose / (0.8 + dose) + 0.5 * rng.normal(size=n)))
 
-model = NumpyroModel(dose_response, shards)
+model = NumpyroModel(dose_response, shards[0], n_nodes=3)
 clinics = infer(model, shards, Network.chain(3), tol=1e-8)
 rows = tuple(np.concatenate(parts) for parts in zip(*shards))
-pooled = infer(NumpyroModel(dose_response, [rows]), [rows], tol=1e-8)
+pooled = infer(NumpyroModel(dose_response, rows, n_nodes=1), [rows], tol=1e-8)
 assert clinics.posterior.distance(pooled.posterior) < 1e-9
 
 mean, variance = clinics.posterior.mean_value(), clinics.posterior.variance()

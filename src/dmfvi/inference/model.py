@@ -114,7 +114,7 @@ class Model(ABC):
         return f"statistic {place}"
 
     def restarted(self, number: int) -> Model:
-        """The model whose ``start`` is that of the start of this number, the first being 0; the run that follows is this model's."""
+        """The model that makes start ``number`` of ``n_init`` (from 0), for models that have several kinds of starts."""
         return self
 
     def refreshed(self, shard: Any) -> Any:

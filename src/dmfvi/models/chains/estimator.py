@@ -221,8 +221,8 @@ class CategoricalHMM(HiddenMarkovEstimator):
             differ = 0.5 * np.abs(ahead).sum()
             if differ < ALIKE and shared > TOLD_APART:
                 yield (
-                    f"states {one} and {other} are followed by much the same states, which tells {differ:.0%} of their steps apart, and share "
-                    "symbols: the order of symbols hardly says which is which, intervals of what belongs to them are not to be trusted"
+                    f"states {one} and {other} share symbols, and their transition probabilities differ by {differ:.0%} only: the data "
+                    "hardly say which is which, intervals of what belongs to them are not to be trusted"
                 )
 
     _kept = ("n_features_",)

@@ -49,7 +49,8 @@ class BayesianGaussianMixture(ClusterEstimator, GaussianComponents):
         Prior scatter matrix, as in scikit-learn; a number is that many times the agreed variances of the features, None the
         agreed covariance (variances where entries are missing).
     n_init : int
-        Number of starts. The one with the highest bound is kept.
+        Number of starts: from clusters of k-means and, every second one, from memberships that look random. The one with
+        the highest bound is kept.
     {shared parameters}
 
     Attributes
