@@ -177,6 +177,8 @@ def test_latent_coordinates_take_it_whatever_the_rotation() -> None:
         model.transform(np.tile(GAPS, (60, 1)), return_std=True, uncertainty="linear-response")
     with pytest.raises(ValueError, match="uncertainty must be"):
         model.transform(some, uncertainty="bootstrap")
+    with pytest.raises(ValueError, match="add return_std=True"):
+        model.transform(some, uncertainty="linear-response")
 
 
 @pytest.mark.slow

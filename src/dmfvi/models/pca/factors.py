@@ -50,6 +50,10 @@ class FactorEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Network
         (docs/uncertainty.md).
         """
         check_choice("uncertainty", uncertainty, ["mean-field", "linear-response"])
+        if uncertainty == "linear-response" and not return_std:
+            raise ValueError(
+                "uncertainty='linear-response' is about deviations: add return_std=True"
+            )
         data = self._checked_rows(X)
         mean, covariance = self.posterior_.latent(data)
         if not return_std:
