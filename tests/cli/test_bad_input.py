@@ -118,7 +118,7 @@ CASES = [
     Case("fit {d}/good.csv --target a", "has no ['target']"),
     Case(f"fit {{d}}/good.csv {LINEAR}", "needs --target, the name or number"),
     Case(f"fit {{d}}/good.csv {LINEAR} --target z", "--target = 'z' is none of the columns"),
-    Case(f"fit {{d}}/gaps.csv {LINEAR} --target a", "drop the row or fill it first"),
+    Case(f"fit {{d}}/gaps.csv {LINEAR} --target a", "say --set missing=drop or --set missing"),
     Case(f"fit {{d}}/labels.csv {LINEAR} --target kind", "'x' is not a number"),
     Case(f"fit {{d}}/one.csv {LOGISTIC} --target kind", "y has one class only, 'x'"),
     Case(f"fit {{d}}/half.csv {LOGISTIC} --target kind", "no value in column 'kind'"),

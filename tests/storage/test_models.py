@@ -231,6 +231,9 @@ def test_what_no_estimator_wrote_is_refused(tmp_path: Path, content: Any) -> Non
 def test_where_there_is_no_model_it_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"model\.npz does not exist: fit a model there"):
         dmfvi.load(tmp_path)
+    (tmp_path / "model.npz.old").write_bytes(b"")
+    with pytest.raises(FileNotFoundError, match=r"the last run there failed, .*model\.npz\.old is"):
+        dmfvi.load(tmp_path)
     dmfvi.save(fitted("ppca"), tmp_path / "rank-1" / "model.npz")
     with pytest.raises(FileNotFoundError, match=r"give one of .*rank-1"):
         dmfvi.load(tmp_path)

@@ -387,7 +387,9 @@ def _check_complete(table: Table, kind: str) -> None:
     if len(missing):
         row, column = (int(v) for v in missing[0])
         name = column + 1 if table.columns is None else repr(table.columns[column])
+        ways = "drop the row or fill it first (dmfvi fit and dmfvi impute)"
+        if "missing" in settings_of(KINDS[kind]):
+            ways = "say --set missing=drop or --set missing=impute (missing in node.toml), or fill it first (dmfvi impute)"
         raise ValueError(
-            f"sample {row + 1} has no value in column {name}: a {kind} needs them all, drop the row or fill it first "
-            "(dmfvi fit and dmfvi impute)"
+            f"sample {row + 1} has no value in column {name}: a {kind} needs them all, {ways}"
         )

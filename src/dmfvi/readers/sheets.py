@@ -207,15 +207,25 @@ class Sheet:
             return "to read percentages as fractions say --percent (percent=True)"
         if text.lower() in PERHAPS_MISSING:
             return f"if it marks a missing cell say --missing {text} (missing=({text!r},))"
-        named = [
-            str(p + 1) if self.columns is None else shlex.quote(self.columns[p]) for p in words
-        ]
-        roles = ["--id" if self._identifies(p) else "--drop" for p in words]
+        commas = [p for p in words if self._has_decimal_commas(p)]
+        left = [p for p in words if p not in commas]
+        named = [str(p + 1) if self.columns is None else shlex.quote(self.columns[p]) for p in left]
+        roles = ["--id" if self._identifies(p) else "--drop" for p in left]
         said = " ".join(f"{role} {name}" for role, name in zip(roles, named, strict=True))
+        numbers = ""
+        if commas:
+            numbers = f"; for decimal commas, as in column {self.name(commas[0])}, say --decimal ,"
         return (
             f"leave columns that are not numeric out ({said}; --id columns identify rows and are carried along), encode "
-            "them, or name them in --formula of a regression; leave missing cells empty"
+            f"them, or name them in --formula of a regression; leave missing cells empty{numbers}"
         )
+
+    def _has_decimal_commas(self, place: int) -> bool:
+        """Whether its cells would be numbers with decimal commas, which nobody has said."""
+        if self.format.decimal != ".":
+            return False
+        odd = [row.cells[place] for row in self.rows if not self.format.is_number(row.cells[place])]
+        return bool(odd) and all(DECIMAL_COMMA.fullmatch(cell.strip()) for cell in odd)
 
     def _identifies(self, place: int) -> bool:
         """Whether no two rows have the same cell."""

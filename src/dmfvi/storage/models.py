@@ -121,6 +121,9 @@ def _file(path: str | Path) -> Path:
     former = [name for name in FORMER_FILES if (given / name).exists()]
     below = sorted(str(found.parent) for found in given.glob(f"*/{FILE_NAME}"))
     hint = "fit a model there first"
+    old = file.with_name(f"{file.name}.old")
+    if old.exists():
+        hint += f"; the last run there failed, {old} is what the one before it had written"
     if former:
         hint = f"{former[0]} is of a former version, fit the model again with this one"
     elif below:

@@ -270,3 +270,8 @@ def test_three_labels_need_another_family() -> None:
         GeneralizedLinearModel(family="bernoulli").fit(np.eye(3), [0, 1, 2])
     with pytest.raises(ValueError, match="link of a poisson model must be one of"):
         GeneralizedLinearModel(family="poisson", link="logit").fit(np.eye(3), [0, 1, 2])
+
+
+def test_words_as_counts_are_refused_with_the_families_that_take_them() -> None:
+    with pytest.raises(ValueError, match=r"poisson model are numbers, received 'b'.*multinomial"):
+        GeneralizedLinearModel(family="poisson").fit(np.ones((2, 1)), ["b", "c"])

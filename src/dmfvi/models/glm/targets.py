@@ -88,7 +88,13 @@ def agree_on_target(
 
 def check_targets(family: str, y: Any, trials: FloatArray | None) -> FloatArray:
     """Numbers that the family can have made."""
-    values = np.asarray(y, dtype=np.float64)
+    try:
+        values = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError):
+        odd = next((v for v in np.ravel(np.asarray(y, dtype=object)) if isinstance(v, str)), y)
+        raise ValueError(
+            f"y of a {family} model are numbers, received {str(odd)!r}: labels are for the families {', '.join(LABELLED)}"
+        ) from None
     if not np.isfinite(values).all():
         raise ValueError(f"y contains NaN or infinity: a {family} model needs all targets")
     if family in ("poisson", "negative-binomial", "binomial") and (values < 0).any():
