@@ -106,6 +106,16 @@ def categorical_hmm(rng: np.random.Generator) -> tuple[Any, Iterator[Truth]]:
         emissions = rng.dirichlet(np.ones(4), size=2)
     stay = rng.uniform(0.7, 0.95, size=2)
     transitions = np.array([[stay[0], 1 - stay[0]], [1 - stay[1], stay[1]]])
+    return _fitted_symbols(rng, emissions, transitions, emissionprob_prior=1.0)
+
+
+def _fitted_symbols(
+    rng: np.random.Generator,
+    emissions: np.ndarray,
+    transitions: np.ndarray,
+    emissionprob_prior: float,
+) -> tuple[Any, Iterator[Truth]]:
+    """A chain of 400 symbols, fitted."""
     states = [0]
     for _ in range(399):
         states.append(int(rng.random() < transitions[states[-1], 1]))
@@ -113,7 +123,7 @@ def categorical_hmm(rng: np.random.Generator) -> tuple[Any, Iterator[Truth]]:
     fitted = CategoricalHMM(
         2,
         n_features=4,
-        emissionprob_prior=1.0,
+        emissionprob_prior=emissionprob_prior,
         transmat_prior=1.0,
         tol=1e-8,
         max_iter=3000,
@@ -134,26 +144,7 @@ def categorical_hmm_of_prior(rng: np.random.Generator) -> tuple[Any, Iterator[Tr
         rng.dirichlet(np.full(4, 0.5), size=2),
         rng.dirichlet(np.ones(2), size=2),
     )
-    states = [0]
-    for _ in range(399):
-        states.append(int(rng.random() < transitions[states[-1], 1]))
-    symbols = np.array([rng.choice(4, p=emissions[s]) for s in states])
-    fitted = CategoricalHMM(
-        2,
-        n_features=4,
-        emissionprob_prior=0.5,
-        transmat_prior=1.0,
-        tol=1e-8,
-        max_iter=3000,
-        random_state=0,
-    ).fit(symbols[:, None])
-    order = _order(fitted.emissionprob_, emissions)
-
-    def truths() -> Iterator[Truth]:
-        yield "emissions", emissions, lambda u: u[order]
-        yield "transitions", transitions, lambda u: u[np.ix_(order, order)]
-
-    return fitted, truths()
+    return _fitted_symbols(rng, emissions, transitions, emissionprob_prior=0.5)
 
 
 def topics(rng: np.random.Generator, n: int, length: int) -> tuple[Any, Iterator[Truth]]:
