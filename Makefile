@@ -13,22 +13,22 @@ install: $(STAMP)
 
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 	@touch $@
 
 # only what the library itself needs
 $(RUN_STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable .
 	@touch $@
 
 $(DOCS_STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[docs]'
 	@touch $@
 
 $(BENCH_STAMP): $(STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev,bench]'
 	@touch $@
 
 # peers are installed one by one: one that does not build here is skipped, and the table says so
@@ -37,7 +37,7 @@ RATING_STAMP := $(VENV)/.installed-bench-ratings
 
 $(RATING_STAMP): $(STAMP)
 	@for peer in $(RATING_PEERS); do \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check $$peer \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $$peer \
 			|| echo "$$peer does not install here"; done
 	@touch $@
 
