@@ -135,11 +135,11 @@ class Accelerated(Model):
         )
 
     def _weights(self, total: FloatArray) -> FloatArray:
-        """One over each block's norm, so that a block of large numbers does not drown the others."""
+        """One over each block's size, so that a block of large numbers does not drown the others."""
         weight = np.zeros_like(total)
-        for block in self.model.blocks(total):
-            norm = float(np.linalg.norm(total[block]))
-            weight[block] = 1.0 / max(norm, float(np.finfo(float).tiny))
+        sizes = self.model.block_sizes(total)
+        for block, size in zip(self.model.blocks(total), sizes, strict=True):
+            weight[block] = 1.0 / max(size, float(np.finfo(float).tiny))
         return weight
 
 

@@ -135,6 +135,10 @@ class Model(ABC):
         """Parts of the total whose relative changes count alike; entries in no part do not count."""
         return [slice(0, -1)]
 
+    def block_sizes(self, total: FloatArray) -> list[float]:
+        """The size that makes a change of each block relative: its norm, where rounding alone cannot make it small."""
+        return [float(np.linalg.norm(total[block])) for block in self.blocks(total)]
+
     def implied_total(self, belief: Any) -> FloatArray | None:
         """Statistics from which this belief would follow, if there are any."""
         return None

@@ -217,8 +217,27 @@ class BayesianPcaModel(Model):
         self, belief: PcaBelief, statistics: PcaStatistics, change: FloatArray, steps: int
     ) -> PcaBelief:
         """The belief after a change of coordinates."""
-        turned = replace(belief, coordinates=change @ belief.coordinates)
+        turned = replace(
+            belief,
+            coordinates=change @ belief.coordinates,
+            prior_precision=self._turned_precisions(belief, change),
+        )
         return self._update_rows(turned, statistics.in_coordinates(change), steps)
+
+    def _turned_precisions(self, belief: PcaBelief, change: FloatArray) -> FloatArray:
+        """E[alpha], E[theta] of the columns that a change of coordinates makes.
+
+        Components that are switched off have nearly equal energies, and rounding decides how they are turned: with
+        precisions that do not turn with them, it would also decide the posterior.
+        """
+        if belief.warm_up or self._prior_location() is not None:
+            return belief.prior_precision
+        back = inverse(change)
+        second = belief.mean.T @ belief.mean + self._covariance_sum(belief)
+        energies = np.einsum("ki,kl,li->i", back, second, back)
+        learned, shapes, rates = self._hyper_prior
+        shapes = shapes + 0.5 * self.layout.n_features * learned
+        return np.asarray(shapes / (rates + 0.5 * learned * energies))
 
     def _bound_given(
         self, belief: PcaBelief, statistics: PcaStatistics, log_det_change: float
@@ -268,6 +287,13 @@ class BayesianPcaModel(Model):
 
     def blocks(self, total: FloatArray) -> Sequence[slice]:
         return self.layout.blocks
+
+    def block_sizes(self, total: FloatArray) -> list[float]:
+        """As ``change``: where all components are switched off, the linear block is rounding, and deviations are its unit."""
+        rows, linear, *others = super().block_sizes(total)
+        precisions = np.diagonal(PcaStatistics.unpack(total, self.layout).rows, axis1=-2, axis2=-1)
+        variance = np.broadcast_to(precisions, (self.layout.n_features, self.layout.width)).sum()
+        return [rows, float(np.sqrt(linear**2 + max(variance, 0.0))), *others]
 
     def implied_total(self, belief: PcaBelief) -> FloatArray | None:
         return belief.total
