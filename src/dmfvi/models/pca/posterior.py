@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import optimize
 
 from dmfvi.families import Gamma, MultivariateNormal, Normal, Product
@@ -20,6 +21,8 @@ from dmfvi.tags import stored_as
 CHUNK_ENTRIES = 4_000_000
 #: shape of the Gamma that stands for a known noise precision
 POINT_SHAPE = 1e15
+#: squared loadings below this part of their variance are zero up to rounding and the tolerance of a fit
+FAINT = 1e-12
 
 
 @stored_as("pca-posterior")
@@ -86,10 +89,11 @@ class PcaPosterior:
         """Columns by strength, the largest loading of each positive."""
         m = self.n_latent
         unitless = self._unitless
-        strength = np.argsort(-(unitless**2).sum(0), kind="stable")
+        strength = np.where(self._faint, 0.0, (unitless**2).sum(0))
+        order = np.lexsort((self.column_precision[:m], -strength))
         largest = np.abs(unitless).argmax(0)
         signs = np.where(self.mean[largest, np.arange(m)] < 0, -1.0, 1.0)
-        return self.with_columns(strength, signs[strength])
+        return self.with_columns(order, signs[order])
 
     # -- parameters ---------------------------------------------------------------------
 
@@ -104,6 +108,12 @@ class PcaPosterior:
         if np.ndim(self.noise_rate) == 0:
             return self.loadings
         return np.asarray(self.loadings * np.sqrt(self.noise_precision)[:, None])
+
+    @property
+    def _faint(self) -> NDArray[np.bool_]:
+        """Columns whose means are rounding beside their deviations, (M,): they are told apart by their prior precision."""
+        variances = np.diagonal(self.covariance, axis1=-2, axis2=-1)[:, : self.n_latent]
+        return np.asarray((self.loadings**2 < FAINT * variances).all(axis=0))
 
     @property
     def location(self) -> FloatArray:
@@ -159,9 +169,19 @@ class PcaPosterior:
     def aligned_to(self, other: PcaPosterior) -> PcaPosterior:
         """With the order and signs of columns that match ``other`` best."""
         overlap = other._unitless.T @ self._unitless
-        order = np.abs(overlap).argmax(axis=1)
+        match = np.abs(overlap)
+        faint, here = (
+            np.flatnonzero(each._faint)[
+                np.argsort(each.column_precision[: each.n_latent][each._faint])
+            ]
+            for each in (other, self)
+        )
+        if len(faint) == len(here):
+            match[faint], match[:, here] = 0.0, 0.0
+            match[faint, here] = 1.0
+        order = match.argmax(axis=1)
         if len(set(order.tolist())) < self.n_latent:  # two columns have the same best match
-            _, order = optimize.linear_sum_assignment(-np.abs(overlap))
+            _, order = optimize.linear_sum_assignment(-match)
         signs = np.where(overlap[np.arange(self.n_latent), order] < 0, -1.0, 1.0)
         return self.with_columns(order, signs)
 
