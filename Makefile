@@ -7,7 +7,7 @@ RUN_STAMP := $(VENV)/.installed-run
 DOCS_STAMP := $(VENV)/.installed-docs
 BENCH_STAMP := $(VENV)/.installed-bench
 
-.PHONY: install demo test test-slow soak explore lint format examples docs bench bench-ratings clean
+.PHONY: install demo test test-slow schedules soak explore lint format examples docs bench bench-ratings clean
 
 install: $(STAMP)
 
@@ -58,7 +58,10 @@ MINUTES ?= 10
 soak: $(STAMP)
 	@$(BIN)/python tests/soak.py --minutes $(MINUTES)
 
-# a million simulated schedules of the protocol
+# simulated schedules of the protocol: ten thousand, and a million
+schedules: $(STAMP)
+	@$(BIN)/python tests/simulation.py --schedules 10000 --jobs 2
+
 explore: $(STAMP)
 	@$(BIN)/python tests/simulation.py --schedules 1000000 --jobs 2
 
