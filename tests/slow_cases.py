@@ -105,6 +105,20 @@ PATTERNS = (
     "tests/models/pca/test_exactness.py::test_with_any_prior[[]0.3-components located]",
     "tests/experiments/test_runner.py::test_every_penalty_converges_to_the_pooled_posterior[[]50.0]",
     "tests/experiments/test_netflix.py::test_every_system_is_scored_and_nodes_change_nothing",
+    # the mistake that takes the most schedules to be found; the others are planted in every run
+    "tests/engines/test_protocol.py::test_planted_mistakes_are_found[[]sums mix epochs]",
+    # a posterior far out, in small steps; counts of the Poisson family are in every run
+    "tests/models/glm/test_generalized_linear_model.py::test_counts_that_are_all_zero[[]negative-binomial]",
+    # the fit without extrapolation that it is compared with takes a thousand sweeps
+    "tests/models/pca/test_pca_model.py::test_extrapolated_sweeps_have_the_same_fixed_point[[]0]",
+    # cut points and random slopes are slow; other families and variants are in every run
+    "tests/models/glm/test_generalized_linear_model.py::test_nodes_with_one_class_or_one_row_have_the_pooled_posterior[[]ring*-ordinal]",
+    "tests/models/glm/test_generalized_linear_model.py::test_a_weight_of_two_is_two_rows[[]ordinal]",
+    "tests/laws/test_models.py::test_the_bound_is_largest_at_the_posterior[[]GeneralizedLinear/ordinal]",
+    "tests/models/glm/test_speed_paths.py::test_a_start_from_some_rows_ends_at_the_same_posterior[[]negative-binomial]",
+    # compressed messages with and without loss, and frozen nodes: one of each in every run
+    "tests/engines/test_faults.py::test_compressed_messages_end_exact[[]0.0]",
+    "tests/laws/test_models.py::test_with_every_rule_and_lossy_links[[]bregman-admm-HiddenMarkov/gaussian]",
 )
 
 

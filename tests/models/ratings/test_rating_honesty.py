@@ -28,6 +28,10 @@ def test_a_sweep_is_no_convergence() -> None:
     assert "NOT converged" in repr(once)
     long = RatingFactorization(2, tol=1e-2, max_iter=2000, random_state=0).fit(TRIPLES)
     assert long.converged_
+
+
+@pytest.mark.slow
+def test_small_tables_converge_at_the_usual_tolerance() -> None:
     fixed = RatingFactorization(2, max_iter=1000, random_state=0).fit(TRIPLES)
     assert fixed.converged_
 
