@@ -29,7 +29,7 @@ from dmfvi.cli.options import (
     Separator,
     reading_of,
 )
-from dmfvi.cli.output import Json, Quiet, Verbose, check_folder, tell, verbosity
+from dmfvi.cli.output import Json, Quiet, Verbose, check_folder, superseded_by_fit, tell, verbosity
 
 if TYPE_CHECKING:
     from dmfvi.deploy.data import Data
@@ -139,7 +139,6 @@ def fit(
     """
     from dmfvi.deploy.kinds import ModelSettings
     from dmfvi.storage import FILE_NAME
-    from dmfvi.storage.files import superseding
 
     shown = verbosity(quiet, verbose, as_json)
     short = {
@@ -178,7 +177,7 @@ def fit(
     elif checkpoint is not None or resume:
         raise ValueError("--checkpoint and --resume are for --engine mpi")
     else:
-        with superseding(out / FILE_NAME), naming_options(chosen.settings):
+        with superseded_by_fit(out / FILE_NAME), naming_options(chosen.settings):
             ended = _fit_here(chosen, data, topology, out, reading, nodes, as_json, shown)
     if not ended:
         raise typer.Exit(ExitCode.NOT_CONVERGED)

@@ -27,6 +27,7 @@ from dmfvi.cli.output import (
     check_file,
     check_folder,
     check_level,
+    superseded_by_fit,
     target_beside,
     tell,
     verbosity,
@@ -133,7 +134,6 @@ def fit(
     from dmfvi.models.ratings.checkpoint import CHECKPOINT_FILE, save_checkpoint
     from dmfvi.models.ratings.estimator import RatingFactorization
     from dmfvi.storage import FILE_NAME
-    from dmfvi.storage.files import superseding
     from dmfvi.storage.models import save_or_keep
 
     settings: dict[str, Any] = {
@@ -153,7 +153,7 @@ def fit(
     data, out, probe, predictions = place.data, place.out, place.probe, place.predictions
     _check_options(nodes, holdout, probe, predictions, out, low, high)
     checkpoint = _checkpoint(out, settings) if resume and place.alone else None
-    with superseding(out / FILE_NAME):
+    with superseded_by_fit(out / FILE_NAME):
         table = _read(data, columns, text_ids, cache, quiet=place.rank > 0 or as_json or quiet)
         held = _held_out(table, holdout, probe, seed + place.rank)
         train = table if held is None else table[~held]

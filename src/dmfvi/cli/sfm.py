@@ -10,7 +10,7 @@ import typer
 
 from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.cli.network import Topology, make_network
-from dmfvi.cli.output import Json, Quiet, Verbose, check_folder, tell, verbosity
+from dmfvi.cli.output import Json, Quiet, Verbose, check_folder, superseded_by_fit, tell, verbosity
 from dmfvi.storage.files import write_text
 
 if TYPE_CHECKING:
@@ -71,7 +71,6 @@ def sfm(
     from dmfvi.models.sfm.estimator import StructureFromMotion
     from dmfvi.readers.tracks import read_tracks
     from dmfvi.storage import FILE_NAME
-    from dmfvi.storage.files import superseding
     from dmfvi.storage.models import save_or_keep
 
     shown = verbosity(quiet, verbose, as_json)
@@ -79,7 +78,7 @@ def sfm(
         raise ValueError(f"--cameras must be at least 1, received {cameras}")
     check_folder(out)
     named = None if columns is None else [part.strip() for part in columns.split(",")]
-    with superseding(out / FILE_NAME):
+    with superseded_by_fit(out / FILE_NAME):
         read = read_tracks(tracks, named, matrix=matrix)
         chosen = _one_motion(read, motion)
         if min_frames is not None:

@@ -7,7 +7,7 @@ import io
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -36,22 +36,28 @@ def replacing(path: str | Path) -> Iterator[IO[Any]]:
 
 
 @contextmanager
-def superseding(path: str | Path) -> Iterator[None]:
-    """A run that will write ``path``: until it has, the file of an earlier run has another name.
+def superseding(path: str | Path) -> Iterator[Callable[[], None]]:
+    """A run that will write ``path``, and what it calls when it begins: until it has written, the file of an earlier run has another name.
 
-    Whatever ends the run, nobody takes the earlier result for its own.
+    Whatever ends a run that has begun, nobody takes the earlier result for its own; one that has not begun leaves it where it is.
     """
     target = Path(path)
     old = target.with_name(f"{target.name}.old")
-    earlier = target.is_file()
-    if earlier:
-        os.replace(target, old)
+    moved: list[Path] = []
+
+    def begin() -> None:
+        if not moved and target.is_file():
+            os.replace(target, old)
+            moved.append(old)
+
+    ended = False
     try:
-        yield
+        yield begin
+        ended = True
     finally:
-        if target.exists():
+        if (moved or ended) and target.exists():
             old.unlink(missing_ok=True)
-        elif earlier:
+        elif moved:
             warnings.warn(
                 f"this run has written no {target}: what an earlier one had written is {old}",
                 UserWarning,
