@@ -135,7 +135,11 @@ CASES = [
     # models in files
     Case("impute {d}/good.csv --model {d}/nowhere", "does not exist: fit a model there first"),
     Case("impute {d}/good.csv --model {d}/good.csv", "is damaged or no saved model"),
-    Case("impute {d}/good.csv --model {d}/line", "which does not fill tables"),
+    Case("impute {d}/good.csv --model {d}/line", "does not fill tables"),
+    Case("impute {d}/good.csv --model gaussian-hmm", "a GaussianHMM does not fill tables"),
+    Case("impute {d}/bad.csv --model ppca", "say --decimal ,", file=csv("a;b\n1,5;2\n2,5;3\n")),
+    Case("impute {d}/bad.csv --model ppca", "say --missing -", file=csv("a,b\n-,2\n-,3\n")),
+    Case("impute {d}/bad.csv --model ppca", "'x' is not a number", file=csv("a,b\n1,2\nx,3\n")),
     Case(
         "impute {d}/other.csv --model {d}/model",
         "lacks columns ['d'] and has unknown columns ['z']",

@@ -93,6 +93,56 @@ def test_intervals_are_written_and_may_be_calibrated(patients: Path, tmp_path: P
     assert widths["model"] != widths["held-out"]
 
 
+def test_a_model_that_is_fitted_on_the_spot_copies_words_as_a_saved_one_does(
+    patients: Path, tmp_path: Path
+) -> None:
+    """With names and without."""
+    rows = [f"P{line}".replace(",00", ",ward ") for line in patients.read_text().splitlines()]
+    plain = tmp_path / "plain.csv"
+    patients.write_text("\n".join(rows) + "\n")
+    plain.write_text("\n".join(rows[1:]) + "\n")
+    for file, head in ((patients, "--header"), (plain, "--no-header")):
+        out = tmp_path / "filled.csv"
+        said = dmfvi_command("impute", file, head, "--model", "bayesian-pca", "--out", out)
+        assert said.code == 0, said.err
+        assert "hold words, they are copied as they are" in said.err
+        for old, new in zip(lines(file), lines(out), strict=True):
+            assert all(b == a for a, b in zip(old, new, strict=True) if a)
+            assert all(new)
+
+
+def test_deviations_are_of_the_models_columns_beside_ids(patients: Path, tmp_path: Path) -> None:
+    asked = ["--columns", "b,a,c", "--components", 1, "--out", tmp_path / "m"]
+    assert dmfvi_command("fit", patients, *asked).code == 0
+    out = tmp_path / "filled.csv"
+    words = ["impute", patients, "--model", tmp_path / "m", "--out", out, "--std"]
+    for ids in ([], ["name"]):
+        assert dmfvi_command(*words, *(["--id", "name"] if ids else [])).code == 0
+        spread = lines(out.with_suffix(".std.csv"))
+        assert spread[0] == [*ids, "a", "b", "c"]
+        for old, new in zip(lines(patients)[1:], spread[1:], strict=True):
+            assert new[: len(ids)] == ([old[1]] if ids else [])
+            assert [float(v) > 0 for v in new[len(ids) :]] == [not cell for cell in old[2:5]]
+
+
+def test_files_of_an_earlier_run_are_not_taken_for_this_ones(
+    patients: Path, tmp_path: Path
+) -> None:
+    run = ["impute", patients, "--model", "bayesian-pca", "--out", tmp_path / "f.csv"]
+
+    def there() -> set[str]:
+        return {file.name.removesuffix(".csv") for file in tmp_path.glob("f*")}
+
+    assert dmfvi_command(*run, "--std", "--interval").code == 0
+    assert dmfvi_command(*run, "--draws", 3).code == 0
+    assert there() == {"f", "f.std", "f.low", "f.high", "f.1", "f.2", "f.3"}
+    said = dmfvi_command(*run, "--std")
+    assert "of an earlier run, now" in said.out
+    assert there() == {"f", "f.std", "f.low.csv.old", "f.high.csv.old", "f.1", "f.2", "f.3"}
+    dmfvi_command(*run, "--draws", 2)
+    assert there() == {"f", "f.std", "f.low.csv.old", "f.high.csv.old", "f.1", "f.2", "f.3.csv.old"}
+
+
 def test_draws_differ_where_cells_are_missing_only(patients: Path, tmp_path: Path) -> None:
     asked = ["--columns", "a,b,c", "--components", 1, "--out", tmp_path / "m"]
     assert dmfvi_command("fit", patients, *asked).code == 0

@@ -287,8 +287,17 @@ def _check_width(file: Path, width: int, model: Any) -> None:
         )
 
 
-def write_table(path: Path, given: Input, values: FloatArray, changed: np.ndarray) -> None:
-    """Write a .csv or .npy file, whole or not at all; cells that are not changed as they are in the file."""
+def write_table(
+    path: Path,
+    given: Input,
+    values: FloatArray,
+    changed: np.ndarray,
+    kept: Sequence[int] | None = None,
+) -> None:
+    """Write a .csv or .npy file, whole or not at all; cells that are not changed as they are in the file.
+
+    ``kept`` are the columns of a .csv file, by default all but those that are dropped; an .npy file has the features.
+    """
     import numpy as np
 
     in_file = np.argsort(given.places)  # of the features only
@@ -305,13 +314,14 @@ def write_table(path: Path, given: Input, values: FloatArray, changed: np.ndarra
         writer.writerows([[repr(float(v)) for v in row] for row in values[:, in_file]])
         write_text(path, text.getvalue())
         return
+    kept = given.kept if kept is None else kept
     if sheet.columns is not None:
-        writer.writerow([sheet.columns[p] for p in given.kept])
+        writer.writerow([sheet.columns[p] for p in kept])
     at = {p: i for i, p in enumerate(given.places)}
     percent = {p for p in given.places if any(r.cells[p].strip().endswith("%") for r in sheet.rows)}
     for number, row in enumerate(sheet.rows):
         cells = []
-        for p in given.kept:
+        for p in kept:
             if p not in at or not changed[number, at[p]]:
                 cells.append(row.cells[p])
                 continue
