@@ -143,6 +143,39 @@ def test_files_of_an_earlier_run_are_not_taken_for_this_ones(
     assert there() == {"f", "f.std", "f.low.csv.old", "f.high.csv.old", "f.1", "f.2", "f.3.csv.old"}
 
 
+@pytest.mark.parametrize("left_out", [["--id", 1, "--drop", 2], ["--columns", "3,5,6"]])
+@pytest.mark.parametrize("head", [True, False])
+def test_numbers_of_columns_are_the_files(
+    left_out: list[object], head: bool, patients: Path, tmp_path: Path
+) -> None:
+    """Whatever is left out before them."""
+    if not head:
+        patients.write_text(patients.read_text().partition("\n")[2])
+    words = ["--model", "linear", "--set", "missing=drop", "--target", 4, "--out", tmp_path / "m"]
+    said = dmfvi_command("fit", patients, *left_out, *words, "--json")
+    assert said.code == 0, said.err
+    used = json.loads(said.out)
+    rows = read_table(patients, header=head).data[:, 2:]
+    whole = np.isfinite(rows).all(1)
+    assert (used["rows_used"], used["rows_dropped"]) == (whole.sum(), (~whole).sum())
+    assert used["features"] == 3
+    direct = dmfvi.BayesianLinearRegression().fit(rows[whole][:, [0, 2, 3]], rows[whole][:, 1])
+    np.testing.assert_allclose(dmfvi.load(tmp_path / "m").coef_, direct.coef_, rtol=1e-6)
+
+
+def test_a_fit_says_which_rows_and_columns_it_has_used(patients: Path, tmp_path: Path) -> None:
+    more = tmp_path / "more.csv"
+    more.write_text("\n".join(patients.read_text().splitlines()[:11]))
+    words = ["--columns", "a,b", "--components", 1, "--out", tmp_path / "m"]
+    said = dmfvi_command("fit", patients, more, *words)
+    for told in ("rows used │ 40 in 2 files", "rows dropped │ 0", "features │ 2", "cells │ 6.2%"):
+        assert told in said.out
+    words = ["--model", "linear", "--formula", "a ~ b + c", "--out", tmp_path / "m"]
+    said = dmfvi_command("fit", patients, *words)
+    for told in ("rows used │ 24", "rows dropped │ 6, cells are missing", "features │ 2"):
+        assert told in said.out
+
+
 def test_draws_differ_where_cells_are_missing_only(patients: Path, tmp_path: Path) -> None:
     asked = ["--columns", "a,b,c", "--components", 1, "--out", tmp_path / "m"]
     assert dmfvi_command("fit", patients, *asked).code == 0

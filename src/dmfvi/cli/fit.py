@@ -32,7 +32,6 @@ from dmfvi.cli.options import (
 from dmfvi.cli.output import Json, Quiet, Verbose, check_folder, superseded_by_fit, tell, verbosity
 
 if TYPE_CHECKING:
-    from dmfvi.deploy.data import Data
     from dmfvi.deploy.kinds import ModelSettings
     from dmfvi.readers.tables import Reading
 
@@ -266,7 +265,7 @@ def _fit_here(
     shown: int,
 ) -> bool:
     """All nodes in this process. Whether they have converged."""
-    from dmfvi.deploy.data import in_one_order
+    from dmfvi.deploy.data import described, in_one_order
     from dmfvi.deploy.kinds import NETWORK_KINDS
     from dmfvi.parameters import keep_table
     from dmfvi.readers.tables import Table, check_cells
@@ -289,7 +288,8 @@ def _fit_here(
     details = chosen.details(parts[0]) | {"files": [str(file) for file in files]}
     keep_table(fitted)
     path = save_or_keep(fitted, out / FILE_NAME, details)
-    tell(chosen.title, facts_of_fit(fitted, parts, path), as_json)
+    used = described(parts, chosen.form, chosen.beside, getattr(fitted, "n_dropped_", 0))
+    tell(chosen.title, [*used, *facts_of_fit(fitted, path)], as_json)
     return bool(fitted._ended_well)
 
 
@@ -316,16 +316,11 @@ def converged_words(model: Any, option: str = "--max-iter") -> str:
     return f"no: the last sweep changed the posterior by {change:.1e}, more sweeps ({option}) go on"
 
 
-def facts_of_fit(model: Any, parts: list[Data], path: Path) -> list[tuple[str, Any, str]]:
+def facts_of_fit(model: Any, path: Path) -> list[tuple[str, Any, str]]:
     """What every estimator has to say of a fit, as far as it has it."""
-    from dmfvi.deploy.data import described, n_rows
-
     network = getattr(model, "network", None)
-    name, words = described(parts[0])
-    if len(parts) > 1:
-        words = f"{sum(map(n_rows, parts))} in {len(parts)} files; the first: {words}"
     where = "pooled" if network is None else network.name
-    rows: list[tuple[str, Any, str]] = [(name, words, words), ("network", where, where)]
+    rows: list[tuple[str, Any, str]] = [("network", where, where)]
     if hasattr(model, "n_rounds_"):
         told = f"{model.n_rounds_} (+ {model.n_start_rounds_} for the start)"
         rows.append(("rounds", model.n_rounds_, told))
