@@ -29,7 +29,18 @@ from dmfvi.cli.options import (
     Separator,
     reading_of,
 )
-from dmfvi.cli.output import Json, Quiet, Verbose, check_folder, superseded_by_fit, tell, verbosity
+from dmfvi.cli.output import (
+    Json,
+    Quiet,
+    Verbose,
+    check_files,
+    check_folder,
+    superseded_by_fit,
+    tell,
+    verbosity,
+)
+from dmfvi.cli.single_node import load_lean
+from dmfvi.storage.files import FILE_NAME
 
 if TYPE_CHECKING:
     from dmfvi.deploy.kinds import ModelSettings
@@ -42,6 +53,7 @@ class CommandOfKinds(TyperCommand):
     """Its help names the kinds of models, for which all estimators are imported."""
 
     def format_help(self, *arguments: Any) -> None:
+        load_lean()
         from dmfvi.deploy.kinds import KINDS
 
         if "Kinds of models" not in str(self.help):
@@ -136,9 +148,6 @@ def fit(
 
     Example: dmfvi fit site0.csv site1.csv --id patient --target outcome --model bayesian-logistic-regression
     """
-    from dmfvi.deploy.kinds import ModelSettings
-    from dmfvi.storage import FILE_NAME
-
     shown = verbosity(quiet, verbose, as_json)
     short = {
         "n_components": components,
@@ -161,10 +170,15 @@ def fit(
             problem = "is given twice" if equals else "is no name=value"
             raise ValueError(f"--set {text} {problem}")
         given[name] = _value(value)
-    with naming_options(given):
-        chosen = ModelSettings.of(model, **given)
     reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
     check_folder(Path(str(out).replace("{rank}", "0")))
+    if engine is Where.local:
+        check_files(*data)
+    load_lean()
+    from dmfvi.deploy.kinds import ModelSettings
+
+    with naming_options(given):
+        chosen = ModelSettings.of(model, **given)
     if engine is Where.mpi:
         from dmfvi.cli.mpi import fit_rank
 
@@ -189,6 +203,7 @@ def models(
 
     Example: dmfvi models gaussian-hmm
     """
+    load_lean()
     from dmfvi.deploy.kinds import KINDS, NETWORK_KINDS, columns_of
     from dmfvi.deploy.settings import NOTHING, settings_of
 
@@ -269,7 +284,6 @@ def _fit_here(
     from dmfvi.deploy.kinds import NETWORK_KINDS
     from dmfvi.parameters import keep_table
     from dmfvi.readers.tables import Table, check_cells
-    from dmfvi.storage import FILE_NAME
     from dmfvi.storage.models import save_or_keep
 
     n_nodes = _number_of_nodes(chosen.kind, chosen.kind not in NETWORK_KINDS, files, nodes)

@@ -27,8 +27,9 @@ from dmfvi.cli.options import (
     Separator,
     reading_of,
 )
-from dmfvi.cli.output import check_level, console, target_beside
+from dmfvi.cli.output import check_files, check_level, console, target_beside
 from dmfvi.cli.predict import input_of, say_if_not_converged, write_table
+from dmfvi.cli.single_node import load_lean
 
 if TYPE_CHECKING:
     from dmfvi.readers.tables import Reading
@@ -94,8 +95,6 @@ def impute(
 
     Example: dmfvi impute table.csv --model model --id patient --std
     """
-    import numpy as np
-
     if draws < 0:
         raise ValueError(f"--draws must be at least 0, received {draws}")
     check_level(level)
@@ -108,6 +107,10 @@ def impute(
     ]
     target = target_beside(data, out, ".imputed.csv", (".csv", ".npy"), beside)
     reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
+    check_files(data)
+    load_lean()
+    import numpy as np
+
     used = _without_words(data, reading) if _is_kind(model) else reading
     fitted, calibrated = _filler(model, data, used, calibration)
     if draws and "n_draws" not in inspect.signature(fitted.impute).parameters:
@@ -213,6 +216,10 @@ def _filler(
         if held_out:
             raise ValueError(
                 f"--calibration held-out fits a model to this table again and again: give auto or a kind of model (dmfvi models), received {model}"
+            )
+        if not model.exists():
+            raise FileNotFoundError(
+                f"--model {model} does not exist: fit a model there first, or give a kind of model (dmfvi models) or auto"
             )
         fitted = load(model)
         _check_fills(model, type(fitted))

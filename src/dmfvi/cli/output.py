@@ -54,6 +54,14 @@ def check_file(out: Path, suffixes: Iterable[str], option: str = "--out") -> Non
     _try(out.parent, option, out)
 
 
+def check_files(*files: Path) -> None:
+    """Refuse data that are not there before anything is imported to read them."""
+    from dmfvi.readers.sheets import check_exists
+
+    for file in files:
+        check_exists(file)
+
+
 def target_beside(
     data: Path,
     out: Path | None,

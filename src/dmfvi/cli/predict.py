@@ -25,8 +25,9 @@ from dmfvi.cli.options import (
     Separator,
     reading_of,
 )
-from dmfvi.cli.output import check_level, console, target_beside
-from dmfvi.storage.files import replacing, write_text
+from dmfvi.cli.output import check_files, check_level, console, target_beside
+from dmfvi.cli.single_node import load_lean
+from dmfvi.storage.files import model_file, replacing, write_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,12 +78,14 @@ def predict(
 
     Example: dmfvi predict new.csv --model model --id patient
     """
+    check_level(level)
+    target = target_beside(data, out, ".predicted.csv", (".csv",))
+    check_files(data, model_file(model))
+    load_lean()
     import numpy as np
 
     from dmfvi.storage import details, load
 
-    check_level(level)
-    target = target_beside(data, out, ".predicted.csv", (".csv",))
     fitted = load(model)
     form = getattr(fitted, "_data_form", "rows")
     if form not in ("rows", "sequences"):

@@ -12,6 +12,8 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi.cli.output import Json, console, plain
+from dmfvi.cli.single_node import load_lean
+from dmfvi.storage.files import model_file
 
 #: rows of a table that are printed; all of them are in --json
 MOST_ROWS = 60
@@ -25,6 +27,8 @@ def show(
 
     Example: dmfvi show dmfvi-model
     """
+    model_file(model)  # says at once where there is none
+    load_lean()
     from dmfvi.storage import details, load
 
     fitted = load(model)

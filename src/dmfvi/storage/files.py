@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and where a model's is."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from typing import IO, Any
 #: read once: it can only be read by setting it, which other threads would notice
 UMASK = os.umask(0o077)
 os.umask(UMASK)
+#: of a model in a directory
+FILE_NAME = "model.npz"
+#: files that former versions left in a model's directory
+FORMER_FILES = ("posterior.npz", "ratings.npz")
 
 
 @contextmanager
@@ -79,3 +83,22 @@ def write_text(path: str | Path, text: str) -> Path:
     with replacing(path) as file:
         file.write(text.encode())
     return Path(path)
+
+
+def model_file(path: str | Path) -> Path:
+    """The file of a model that is given by its directory or by itself."""
+    given = Path(path)
+    file = given / FILE_NAME if given.is_dir() else given
+    if file.exists():
+        return file
+    former = [name for name in FORMER_FILES if (given / name).exists()]
+    below = sorted(str(found.parent) for found in given.glob(f"*/{FILE_NAME}"))
+    hint = "fit a model there first"
+    old = file.with_name(f"{file.name}.old")
+    if old.exists():
+        hint += f"; the last run there failed, {old} is what the one before it had written"
+    if former:
+        hint = f"{former[0]} is of a former version, fit the model again with this one"
+    elif below:
+        hint = f"give one of {below[:10]}"
+    raise FileNotFoundError(f"{file} does not exist: {hint}")
