@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -32,6 +33,8 @@ p.lead { font-size: 1.05rem; } p.note { color: var(--soft); margin: 0.2rem 0 0.6
 td, th { padding: 0.25rem 0.7rem; border-bottom: 1px solid var(--line); text-align: right; }
 td:first-child, th:first-child { text-align: left; }
 .picture { width: 100%; }
+nav { display: flex; flex-wrap: wrap; gap: 0.3rem 1rem; margin: 0.6rem 0; }
+nav a { color: inherit; padding: 0.2rem 0; }
 footer { margin-top: 3rem; color: var(--soft); font-size: 0.85rem; }
 """
 
@@ -75,11 +78,12 @@ def page(model: Any, pictures: list[Picture], title: str) -> str:
     figures = {
         f"picture{at}": json.loads(each.figure.to_json()) for at, each in enumerate(pictures)
     }
+    said = doubts(model)
     content = json.dumps(figures).replace("</", "<\\/")
     parts = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="lead">{escape(in_words(model))}</p>',
-        *(f'<div class="warning">{escape(each)}</div>' for each in doubts(model)),
+        *(f'<div class="warning">{escape(each)}</div>' for each in said),
         _members(model),
         _estimates(model),
     ]
@@ -91,6 +95,7 @@ def page(model: Any, pictures: list[Picture], title: str) -> str:
             f'<div class="picture" id="picture{at}" style="height: {each.height}px" role="img" aria-label="{described}"></div>'
         )
     parts.append(_settings(model))
+    parts.insert(2 + len(said), _contents(parts))
     return "\n".join(
         [
             '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
@@ -103,6 +108,17 @@ def page(model: Any, pictures: list[Picture], title: str) -> str:
             f"<script>const FIGURES = {content};{SCRIPT}</script></body></html>",
         ]
     )
+
+
+def _contents(parts: list[str]) -> str:
+    """Links to the sections; their headings get what the links point at."""
+    links: list[str] = []
+    for place, part in enumerate(parts):
+        heading = re.search(r"<h2>(.*?)</h2>", part)
+        if heading is not None:
+            parts[place] = part.replace("<h2>", f'<h2 id="section{len(links)}">', 1)
+            links.append(f'<a href="#section{len(links)}">{heading[1]}</a>')
+    return f"<nav>{''.join(links)}</nav>"
 
 
 def _what_it_holds(pictures: list[Picture]) -> str:
