@@ -83,9 +83,9 @@ class Browser:
         event, told = message.get("method"), message.get("params", {})
         if event == "Runtime.exceptionThrown":
             self.errors.append(str(told["exceptionDetails"]))
-        elif event == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
+        elif event == "Runtime.consoleAPICalled" and told["type"] in ("error", "assert"):
             self.errors.append(str(told["args"]))
-        elif event == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
+        elif event == "Log.entryAdded" and told["entry"]["level"] == "error":
             self.errors.append(told["entry"]["text"])
         elif event == "Network.requestWillBeSent":
             self.requests.append(told["request"]["url"])

@@ -25,7 +25,7 @@ STYLE = """
   :root { --paper: #14191f; --ink: #e6ecf1; --soft: #9fb0bf; --line: #2c3742; --warn: #3a2d12; }
 }
 body { margin: 0 auto; max-width: 70rem; padding: 1rem; background: var(--paper); color: var(--ink);
-       font: 16px/1.5 system-ui, sans-serif; }
+       font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; margin: 0.5rem 0; } h2 { font-size: 1.15rem; margin: 2rem 0 0.3rem; }
 p.lead { font-size: 1.05rem; } p.note { color: var(--soft); margin: 0.2rem 0 0.6rem; }
 .warning { background: var(--warn); border-left: 4px solid #e69f00; padding: 0.5rem 0.8rem; margin: 0.6rem 0; }
@@ -37,6 +37,9 @@ nav { display: flex; flex-wrap: wrap; gap: 0.3rem 1rem; margin: 0.6rem 0; }
 nav a { color: inherit; padding: 0.2rem 0; }
 footer { margin-top: 3rem; color: var(--soft); font-size: 0.85rem; }
 """
+
+#: where the name of a class may be broken on a narrow screen
+CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 #: drawn when the page is read; colours follow the page, light or dark
 SCRIPT = """
@@ -81,7 +84,7 @@ def page(model: Any, pictures: list[Picture], title: str) -> str:
     said = doubts(model)
     content = json.dumps(figures).replace("</", "<\\/")
     parts = [
-        f"<h1>{escape(title)}</h1>",
+        f"<h1>{CAMEL.sub('<wbr>', escape(title))}</h1>",
         f'<p class="lead">{escape(in_words(model))}</p>',
         *(f'<div class="warning">{escape(each)}</div>' for each in said),
         _members(model),
