@@ -15,6 +15,7 @@ from dmfvi import (
     BayesianLogisticRegression,
     BayesianPCA,
     GaussianHMM,
+    KaplanMeier,
     MixedModel,
     Network,
     RatingFactorization,
@@ -90,6 +91,19 @@ def test_pictures_follow_what_was_learned() -> None:
     assert len(densities.figure.data) == 4
     for curve in densities.figure.data:
         assert np.trapezoid(curve.y, curve.x) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_survival_is_a_curve_with_intervals() -> None:
+    """One machine sends nothing, and an estimate of one step has no curve of convergence."""
+    times = RNG.exponential(size=60)
+    model = KaplanMeier().fit(times, RNG.random(60) < 0.7)
+    (curve,) = posterior_pictures(model)
+    low, high, middle = (np.array(line.y) for line in curve.figure.data)
+    assert curve.title == "Survival"
+    assert (low <= middle).all()
+    assert (middle <= high).all()
+    np.testing.assert_array_equal(middle[1:], model.survival_function_)
+    assert [picture.title for picture in run_pictures(model)] == ["Evidence lower bound"]
 
 
 def test_densities_are_those_of_the_intervals() -> None:
