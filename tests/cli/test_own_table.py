@@ -188,9 +188,16 @@ def test_classes_may_be_words() -> None:
 
 
 def test_rows_with_gaps_are_predicted_empty_and_counted(table: Path) -> None:
-    """A regression leaves them out of the fit; the same file can be predicted from."""
+    """A regression leaves them out of the fit; the same file can be predicted from, also where the fit had no gaps."""
     fit = ["--formula", "creatinine ~ age + C(ward)", "--model", "linear", "--out", "r"]
     assert dmfvi_command("fit", table, *fit).code == 0
+    lines = table.read_text().splitlines()
+    Path("whole.csv").write_text("\n".join(line for line in lines if "NA" not in line))
+    plain = ["--model", "linear", "--target", "creatinine", "--columns", "age", "--out", "w"]
+    assert dmfvi_command("fit", "whole.csv", *plain).code == 0
+    said = dmfvi_command("predict", table, "--model", "w", "--out", "w.csv")
+    assert "1 rows lack values, their predictions are left empty" in said.err
+    assert Path("w.csv").read_text().splitlines()[4] == ",,,"
     said = dmfvi_command("predict", table, "--model", "r", "--id", "patient")
     assert said.code == 0, said.err
     assert "2 rows lack values, their predictions are left empty" in said.err

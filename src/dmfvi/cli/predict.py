@@ -167,13 +167,15 @@ def predictions(
 
 
 def _predictable(model: Any, rows: Any) -> np.ndarray:
-    """Rows that the model can predict: where its fit leaves rows with gaps out, those without; else all."""
+    """Rows that the model can predict: those without gaps where it needs them all; else all."""
     import numpy as np
 
     everything = np.ones(len(rows), dtype=bool)
-    if not hasattr(rows, "isna") or getattr(model, "missing", None) == "impute":
+    takes_gaps = getattr(model, "_takes_missing", False) or model._data_form != "rows"
+    if takes_gaps or getattr(model, "missing", None) == "impute":
         return everything
-    whole = ~rows.isna().to_numpy().any(1)
+    gaps = rows.isna().to_numpy() if hasattr(rows, "isna") else np.isnan(rows)
+    whole = ~gaps.any(1)
     return whole if whole.any() else everything  # the model says what it needs
 
 
