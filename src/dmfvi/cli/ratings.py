@@ -398,7 +398,8 @@ def _bytes_bar(label: str, quiet: bool) -> Iterator[Any]:
         DownloadColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
+    screen = Console(stderr=True)
+    with Progress(*columns, console=screen, disable=quiet or not screen.is_terminal) as bar:
         task = bar.add_task(escape(label), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
