@@ -187,6 +187,13 @@ def test_draws_differ_where_cells_are_missing_only(patients: Path, tmp_path: Pat
             assert (x == y) == bool(cell)
 
 
+def test_a_warning_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n,\n2,5\n4,4\n3,1\n")
+    said = dmfvi_command("impute", tmp_path / "t.csv", "--model", "auto")
+    assert said.code == 0
+    assert said.err.count("samples without any observed entry: 1") == 1
+
+
 def test_a_column_that_looks_like_an_id_is_spoken_of(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     path = tmp_path / "t.csv"
