@@ -397,7 +397,7 @@ def test_a_model_of_another_kind_cannot_fill_a_table(
     line = dmfvi.BayesianLinearRegression().fit(table[2][:, 1:], table[2][:, 0])
     file = dmfvi.save(line, tmp_path / "line.npz")
     assert run(monkeypatch, "impute", str(table[0]), "--model", str(file)) == 1
-    assert "holds a BayesianLinearRegression, which does not fill" in capsys.readouterr().err
+    assert "line.npz: a BayesianLinearRegression does not fill" in capsys.readouterr().err
 
 
 def test_objects_in_npy_files_are_never_unpickled(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from dmfvi.extras import lacking
 from dmfvi.families import NormalGamma, NormalWishart, Product
 from dmfvi.families.base import Family
 from dmfvi.linalg import FloatArray
@@ -167,6 +168,4 @@ def _imported(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise ImportError(
-            f"this needs {module}: pip install 'dmfvi[arviz]', or pip install -e '.[arviz]' in a clone"
-        ) from error
+        raise lacking("this", module, "arviz") from error

@@ -20,6 +20,8 @@ LINE_EVERY = 5.0
 MOST_ROWS = 24
 #: whether progress is written for programs
 _as_json: ContextVar[bool] = ContextVar("progress_as_json", default=False)
+#: who is told that a fit begins
+_told: list[Callable[[], None]] = []
 
 
 class Record(Protocol):
@@ -46,6 +48,16 @@ class Show(Protocol):
 def use_json_lines(asked: bool = True) -> None:
     """From now on progress is one JSON object per line, for programs, or for people again."""
     _as_json.set(asked)
+
+
+@contextmanager
+def told_of_fits(tell: Callable[[], None]) -> Iterator[None]:
+    """``tell`` is called when a fit within begins its first round: settings and data have been checked by then."""
+    _told.append(tell)
+    try:
+        yield
+    finally:
+        _told.remove(tell)
 
 
 @contextmanager
@@ -93,6 +105,8 @@ def live_sweeps(label: str, total: int, verbose: int, done: int = 0) -> Iterator
 
 @contextmanager
 def _display(label: str, verbose: int, names: Sequence[Any]) -> Iterator[Show]:
+    for tell in reversed(_told):
+        tell()
     if verbose <= 0:
         yield lambda facts, done, nodes=(): None
         return

@@ -11,6 +11,9 @@ import numpy as np
 from dmfvi.linalg import FloatArray
 from dmfvi.validation import check_level
 
+#: columns of a terminal that tables keep to
+WIDTH = 80
+
 
 class Row(NamedTuple):
     """One term; ratios are exp(estimate) and the like, None where they mean nothing."""
@@ -52,15 +55,7 @@ class SummaryTable(NamedTuple):
 
     def text(self) -> str:
         """For a terminal."""
-        cells = self.cells()
-        widths = [max(len(row[j]) for row in cells) for j in range(len(cells[0]))]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if j == 0 else cell.rjust(width)
-                for j, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in cells
-        ]
+        lines = aligned(self.cells())
         facts = [", ".join(f"{name} {value}" for name, value in self.facts)] if self.facts else []
         rule = "-" * max(len(line) for line in lines)
         note = f"lower and upper: central {100 * self.level:g} % intervals of the posterior"
@@ -107,6 +102,24 @@ class SummaryTable(NamedTuple):
         if ratios:
             axes.set_xscale("log")
         return axes
+
+
+def aligned(cells: list[list[str]]) -> list[str]:
+    """Lines of a table with its first column on the left, in WIDTH where numbers leave room for that.
+
+    Columns are two spaces apart, or one; a first cell that is still too long has a line of its own.
+    """
+    widths = [max(len(row[j]) for row in cells) for j in range(len(cells[0]))]
+    gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else 1
+    room = WIDTH - sum(widths[1:]) - gap * (len(widths) - 1)
+    first = max(min(widths[0], room), len(cells[0][0]))
+    lines = []
+    for name, *numbers in cells:
+        alone = len(name) > first
+        lines += [name] if alone else []
+        right = (cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True))
+        lines.append((" " * gap).join([("" if alone else name).ljust(first), *right]).rstrip())
+    return lines
 
 
 def rows_of(

@@ -135,7 +135,11 @@ CASES = [
     # models in files
     Case("impute {d}/good.csv --model {d}/nowhere", "does not exist: fit a model there first"),
     Case("impute {d}/good.csv --model {d}/good.csv", "is damaged or no saved model"),
-    Case("impute {d}/good.csv --model {d}/line", "which does not fill tables"),
+    Case("impute {d}/good.csv --model {d}/line", "does not fill tables"),
+    Case("impute {d}/good.csv --model gaussian-hmm", "a GaussianHMM does not fill tables"),
+    Case("impute {d}/bad.csv --model ppca", "say --decimal ,", file=csv("a;b\n1,5;2\n2,5;3\n")),
+    Case("impute {d}/bad.csv --model ppca", "say --missing -", file=csv("a,b\n-,2\n-,3\n")),
+    Case("impute {d}/bad.csv --model ppca", "'x' is not a number", file=csv("a,b\n1,2\nx,3\n")),
     Case(
         "impute {d}/other.csv --model {d}/model",
         "lacks columns ['d'] and has unknown columns ['z']",
@@ -157,7 +161,7 @@ CASES = [
     Case("impute {d}/good.csv --model {d}/model --columns b,a,c,d", "name them in this order"),
     Case("predict {d}/good.csv --model {d}/model --level 2", "--level must lie in (0, 1)"),
     Case("predict {d}/other.csv --model {d}/line", "lacks columns ['d']"),
-    Case("predict {d}/gaps.csv --model {d}/line", "sample 1 has no value in column 'd'"),
+    Case("predict {d}/empty.csv --model {d}/line", "sample 1 has no value in column 'd'"),
     Case("predict {d}/good.csv --model {d}/rates", "use dmfvi ratings predict"),
     Case("predict {d}/good.csv --model {d}/line --out {d}/x.npy", "must be a .csv file"),
     Case("show {d}/nowhere", "does not exist"),
@@ -285,6 +289,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write("other.csv", "a,b,c,z", rows)
     write("plain.csv", "", rows)
     write("gaps.csv", "a,b,c,d", [rows[0].rpartition(",")[0] + ",", *rows[1:]])
+    write("empty.csv", "a,b,c,d", ["1,2,3,", "2,3,4,"])
     write("labels.csv", "a,b,c,d,kind", [f"{r},{'xy'[n % 2]}" for n, r in enumerate(rows)])
     write("one.csv", "a,b,c,d,kind", [f"{r},x" for r in rows])
     write("half.csv", "a,b,c,d,kind", [f"{r},{'x' if n else ''}" for n, r in enumerate(rows)])

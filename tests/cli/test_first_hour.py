@@ -87,6 +87,23 @@ def test_results_as_json(tmp_path: Path) -> None:
     assert (filled[filled[:, 6] == 1, 4] == 0).all()
 
 
+@pytest.mark.parametrize("kind", ["bayesian-pca", "bayesian-gaussian-mixture", "gaussian-hmm"])
+def test_wide_tables_are_shown_whole(kind: str, tmp_path: Path) -> None:
+    """No cell is cut off: features go down, and further columns below."""
+    rows = np.random.default_rng(0).normal(size=(60, 20)) + 4 * (np.arange(60) > 30)[:, None]
+    names = [f"measurement_{place}" for place in range(20)]
+    np.savetxt(tmp_path / "t.csv", rows, delimiter=",", header=",".join(names), comments="")
+    words = ["--model", kind, "--components", 12 if "pca" in kind else 2, "--out", tmp_path / "m"]
+    assert dmfvi_command("fit", tmp_path / "t.csv", *words).code in (0, 4)
+    said = dmfvi_command("show", tmp_path / "m").out
+    found = json.loads(dmfvi_command("show", tmp_path / "m", "--json").out)
+    (table,) = (found[name] for name in ("components", "means") if name in found)
+    numbers = [value for row in table for value in row.values() if isinstance(value, float)]
+    assert len(numbers) >= 40
+    assert all(f"{value:.5g} " in said for value in numbers)
+    assert "…" not in said
+
+
 def test_one_node_is_the_default(tmp_path: Path) -> None:
     dmfvi_command("example", "tracks", tmp_path)
     dmfvi_command("sfm", tmp_path / "tracks.csv", "--out", tmp_path / "s")

@@ -111,6 +111,19 @@ def test_both_parsers_run_a_node_alike(tmp_path: Path, monkeypatch: pytest.Monke
     assert ran == [("plain", given), ("of all commands", given)]
 
 
+def test_ctrl_c_ends_a_node_as_all_other_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last status has been said: nothing else is."""
+
+    def interrupted(given: Arguments) -> ExitCode:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(single_node, "run", interrupted)
+    monkeypatch.setattr("dmfvi.cli.node.run", interrupted)
+    for read in (plain, lambda given: None):
+        monkeypatch.setattr(single_node, "plain", read)
+        assert dmfvi_command("node", "--config", "a.toml") == (ExitCode.INTERRUPTED, "", "")
+
+
 @pytest.mark.parametrize(
     ("converged", "missing", "code", "words"),
     [

@@ -8,11 +8,13 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cli_run import dmfvi_command
+from dmfvi.progress import told_of_fits
 
 GAPS = {(3, "age"), (8, "creatinine"), (15, "platelets"), (21, "ward"), (40, "income")}
 NUMBERS = ("age", "creatinine", "platelets", "income")
@@ -117,8 +119,13 @@ def test_a_failed_run_leaves_no_model_of_an_earlier_one(table: Path) -> None:
     asked = ["--id", "patient", "--drop", "ward", "--out", "m"]
     assert dmfvi_command("fit", table, *asked).code == 0
     before = Path("m/model.npz").read_bytes()
-    failed = dmfvi_command("fit", table, *asked, "--components", 99)
-    assert failed.code == 1
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with told_of_fits(interrupt):
+        failed = dmfvi_command("fit", table, *asked)
+    assert failed.code == 130
     assert "what an earlier one had written is m/model.npz.old" in failed.err
     assert not Path("m/model.npz").exists()
     assert Path("m/model.npz.old").read_bytes() == before
@@ -126,6 +133,41 @@ def test_a_failed_run_leaves_no_model_of_an_earlier_one(table: Path) -> None:
     assert shown.code == 1
     assert dmfvi_command("fit", table, *asked).code == 0
     assert not Path("m/model.npz.old").exists()  # replaced by what has succeeded
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        ["--components", 99],
+        ["--tol", -1],
+        ["--columns", "aeg"],
+        ["--set", "noise=per_node"],
+        ["--nodes", 10_000],
+        ["--model", "logistic", "--target", "age"],
+        ["--quiet", "--verbose"],
+        ["--nope"],
+    ],
+    ids=str,
+)
+def test_a_mistake_leaves_the_model_of_an_earlier_run(table: Path, mistake: list[Any]) -> None:
+    """Only a run that begins to fit supersedes it."""
+    asked = ["--id", "patient", "--drop", "ward", "--out", "m"]
+    Path("m").mkdir()
+    for name in ("model.npz", "model.npz.old"):
+        Path("m", name).write_text(name)
+    said = dmfvi_command("fit", table, *asked, *mistake)
+    assert said.code in (1, 2)
+    assert "earlier" not in said.err
+    for name in ("model.npz", "model.npz.old"):
+        assert Path("m", name).read_text() == name
+
+
+def test_ratings_and_tracks_that_cannot_be_read_leave_it_too(tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("frame,point,x\n0,0,1.5\n")
+    (tmp_path / "model.npz").write_text("earlier")
+    for words in (["sfm"], ["ratings", "fit"]):
+        assert dmfvi_command(*words, tmp_path / "bad.csv", "--out", tmp_path).code == 1
+        assert (tmp_path / "model.npz").read_text() == "earlier"
 
 
 def test_the_summary_names_class_and_prior(table: Path) -> None:
@@ -146,9 +188,16 @@ def test_classes_may_be_words() -> None:
 
 
 def test_rows_with_gaps_are_predicted_empty_and_counted(table: Path) -> None:
-    """A regression leaves them out of the fit; the same file can be predicted from."""
+    """A regression leaves them out of the fit; the same file can be predicted from, also where the fit had no gaps."""
     fit = ["--formula", "creatinine ~ age + C(ward)", "--model", "linear", "--out", "r"]
     assert dmfvi_command("fit", table, *fit).code == 0
+    lines = table.read_text().splitlines()
+    Path("whole.csv").write_text("\n".join(line for line in lines if "NA" not in line))
+    plain = ["--model", "linear", "--target", "creatinine", "--columns", "age", "--out", "w"]
+    assert dmfvi_command("fit", "whole.csv", *plain).code == 0
+    said = dmfvi_command("predict", table, "--model", "w", "--out", "w.csv")
+    assert "1 rows lack values, their predictions are left empty" in said.err
+    assert Path("w.csv").read_text().splitlines()[4] == ",,,"
     said = dmfvi_command("predict", table, "--model", "r", "--id", "patient")
     assert said.code == 0, said.err
     assert "2 rows lack values, their predictions are left empty" in said.err

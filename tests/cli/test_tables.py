@@ -93,6 +93,89 @@ def test_intervals_are_written_and_may_be_calibrated(patients: Path, tmp_path: P
     assert widths["model"] != widths["held-out"]
 
 
+def test_a_model_that_is_fitted_on_the_spot_copies_words_as_a_saved_one_does(
+    patients: Path, tmp_path: Path
+) -> None:
+    """With names and without."""
+    rows = [f"P{line}".replace(",00", ",ward ") for line in patients.read_text().splitlines()]
+    plain = tmp_path / "plain.csv"
+    patients.write_text("\n".join(rows) + "\n")
+    plain.write_text("\n".join(rows[1:]) + "\n")
+    for file, head in ((patients, "--header"), (plain, "--no-header")):
+        out = tmp_path / "filled.csv"
+        said = dmfvi_command("impute", file, head, "--model", "bayesian-pca", "--out", out)
+        assert said.code == 0, said.err
+        assert "hold words, they are copied as they are" in said.err
+        for old, new in zip(lines(file), lines(out), strict=True):
+            assert all(b == a for a, b in zip(old, new, strict=True) if a)
+            assert all(new)
+
+
+def test_deviations_are_of_the_models_columns_beside_ids(patients: Path, tmp_path: Path) -> None:
+    asked = ["--columns", "b,a,c", "--components", 1, "--out", tmp_path / "m"]
+    assert dmfvi_command("fit", patients, *asked).code == 0
+    out = tmp_path / "filled.csv"
+    words = ["impute", patients, "--model", tmp_path / "m", "--out", out, "--std"]
+    for ids in ([], ["name"]):
+        assert dmfvi_command(*words, *(["--id", "name"] if ids else [])).code == 0
+        spread = lines(out.with_suffix(".std.csv"))
+        assert spread[0] == [*ids, "a", "b", "c"]
+        for old, new in zip(lines(patients)[1:], spread[1:], strict=True):
+            assert new[: len(ids)] == ([old[1]] if ids else [])
+            assert [float(v) > 0 for v in new[len(ids) :]] == [not cell for cell in old[2:5]]
+
+
+def test_files_of_an_earlier_run_are_not_taken_for_this_ones(
+    patients: Path, tmp_path: Path
+) -> None:
+    run = ["impute", patients, "--model", "bayesian-pca", "--out", tmp_path / "f.csv"]
+
+    def there() -> set[str]:
+        return {file.name.removesuffix(".csv") for file in tmp_path.glob("f*")}
+
+    assert dmfvi_command(*run, "--std", "--interval").code == 0
+    assert dmfvi_command(*run, "--draws", 3).code == 0
+    assert there() == {"f", "f.std", "f.low", "f.high", "f.1", "f.2", "f.3"}
+    said = dmfvi_command(*run, "--std")
+    assert "of an earlier run, now" in said.out
+    assert there() == {"f", "f.std", "f.low.csv.old", "f.high.csv.old", "f.1", "f.2", "f.3"}
+    dmfvi_command(*run, "--draws", 2)
+    assert there() == {"f", "f.std", "f.low.csv.old", "f.high.csv.old", "f.1", "f.2", "f.3.csv.old"}
+
+
+@pytest.mark.parametrize("left_out", [["--id", 1, "--drop", 2], ["--columns", "3,5,6"]])
+@pytest.mark.parametrize("head", [True, False])
+def test_numbers_of_columns_are_the_files(
+    left_out: list[object], head: bool, patients: Path, tmp_path: Path
+) -> None:
+    """Whatever is left out before them."""
+    if not head:
+        patients.write_text(patients.read_text().partition("\n")[2])
+    words = ["--model", "linear", "--set", "missing=drop", "--target", 4, "--out", tmp_path / "m"]
+    said = dmfvi_command("fit", patients, *left_out, *words, "--json")
+    assert said.code == 0, said.err
+    used = json.loads(said.out)
+    rows = read_table(patients, header=head).data[:, 2:]
+    whole = np.isfinite(rows).all(1)
+    assert (used["rows_used"], used["rows_dropped"]) == (whole.sum(), (~whole).sum())
+    assert used["features"] == 3
+    direct = dmfvi.BayesianLinearRegression().fit(rows[whole][:, [0, 2, 3]], rows[whole][:, 1])
+    np.testing.assert_allclose(dmfvi.load(tmp_path / "m").coef_, direct.coef_, rtol=1e-6)
+
+
+def test_a_fit_says_which_rows_and_columns_it_has_used(patients: Path, tmp_path: Path) -> None:
+    more = tmp_path / "more.csv"
+    more.write_text("\n".join(patients.read_text().splitlines()[:11]))
+    words = ["--columns", "a,b", "--components", 1, "--out", tmp_path / "m"]
+    said = dmfvi_command("fit", patients, more, *words)
+    for told in ("rows used │ 40 in 2 files", "rows dropped │ 0", "features │ 2", "cells │ 6.2%"):
+        assert told in said.out
+    words = ["--model", "linear", "--formula", "a ~ b + c", "--out", tmp_path / "m"]
+    said = dmfvi_command("fit", patients, *words)
+    for told in ("rows used │ 24", "rows dropped │ 6, cells are missing", "features │ 2"):
+        assert told in said.out
+
+
 def test_draws_differ_where_cells_are_missing_only(patients: Path, tmp_path: Path) -> None:
     asked = ["--columns", "a,b,c", "--components", 1, "--out", tmp_path / "m"]
     assert dmfvi_command("fit", patients, *asked).code == 0
@@ -102,6 +185,13 @@ def test_draws_differ_where_cells_are_missing_only(patients: Path, tmp_path: Pat
     for old, a, b in zip(lines(patients)[1:], first[1:], second[1:], strict=True):
         for cell, x, y in zip(old, a, b, strict=True):
             assert (x == y) == bool(cell)
+
+
+def test_a_warning_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n,\n2,5\n4,4\n3,1\n")
+    said = dmfvi_command("impute", tmp_path / "t.csv", "--model", "auto")
+    assert said.code == 0
+    assert said.err.count("samples without any observed entry: 1") == 1
 
 
 def test_a_column_that_looks_like_an_id_is_spoken_of(tmp_path: Path) -> None:

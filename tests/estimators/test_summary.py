@@ -14,6 +14,7 @@ import dmfvi
 from cli_run import dmfvi_command
 from dmfvi import BayesianGaussianMixture, BayesianPCA, CategoricalHMM, GaussianHMM, Network
 from dmfvi.parameters import MOST_ENTRIES
+from dmfvi.summary_table import Row, SummaryTable
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(90, 1)) @ RNG.normal(size=(1, 3)) + 0.3 * RNG.normal(size=(90, 3))
@@ -33,6 +34,17 @@ TERMS = {
     "gaussian chain": ["transitions 0 -> 0", "transitions 0 -> 1", "means 1 x1"],
     "categorical chain": ["transitions 1 -> 0", "emissions 0 0", "emissions 1 2"],
 }
+
+
+def test_the_table_fits_a_terminal() -> None:
+    """Eighty columns: with less space between columns, then with long terms on lines of their own."""
+    odds = (1.2345e-05, 1.2345e-06, 1.2345e-04)
+    for length in (5, 20, 21, 40, 70):
+        rows = [Row(n * length, -0.01234, 0.01234, -0.1234, -0.001234, *odds) for n in ("a", "b")]
+        table = SummaryTable("t", [], 0.9, "odds ratio", rows).text()
+        assert max(map(len, table.splitlines())) <= 80
+        assert "a" * length in table
+        assert table.count("-0.01234  0.01234" if length == 5 else "-0.01234 0.01234") == 2
 
 
 @pytest.mark.parametrize("name", FITS)

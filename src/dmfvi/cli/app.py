@@ -15,12 +15,14 @@ from dmfvi.cli.example import example
 from dmfvi.cli.fit import CommandOfKinds, fit, models
 from dmfvi.cli.impute import impute
 from dmfvi.cli.node import keys_app, launch, node
-from dmfvi.cli.output import check_folder
+from dmfvi.cli.output import check_file, check_folder
 from dmfvi.cli.predict import predict
 from dmfvi.cli.ratings import app as ratings_app
 from dmfvi.cli.reproduce import reproduce
 from dmfvi.cli.sfm import sfm
 from dmfvi.cli.show import show
+from dmfvi.cli.single_node import load_lean
+from dmfvi.storage.files import model_file
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -118,11 +120,14 @@ def report(
 
     Example: dmfvi report dmfvi-model
     """
+    target = out or (model if model.is_dir() else model.parent) / "report.html"
+    check_file(target, (".html", ".htm"))
+    model_file(model)  # says at once where there is none
+    load_lean()
     from dmfvi.report.html import write_report
     from dmfvi.storage import load
 
-    folder = model if model.is_dir() else model.parent
-    made = write_report(load(model), out or folder / "report.html")
+    made = write_report(load(model), target)
     console.print(f"report: {escape(str(made))}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from typing import Any
 
 from dmfvi.cli import single_node
 from dmfvi.cli.exit_codes import ExitCode
@@ -13,15 +14,20 @@ from dmfvi.lifetime import remember_interrupts
 
 def main() -> None:
     """Entry point: problems with input end in one line, not in a traceback."""
-    warnings.showwarning = lambda message, category, *rest: print(
-        f"{category.__name__}: {message}", file=sys.stderr
-    )
+    warned: set[str] = set()  # once is enough, however many fits a command makes
+
+    def warn(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        told = f"{category.__name__}: {message}"
+        if told not in warned:
+            warned.add(told)
+            print(told, file=sys.stderr)
+
+    warnings.showwarning = warn
     remember_interrupts()
     try:
         with told_of_compilation(_say_compiling):
             _run()
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
         sys.exit(ExitCode.INTERRUPTED)
     except (ValueError, OSError, TypeError, ImportError, MemoryError) as error:
         from rich.console import Console

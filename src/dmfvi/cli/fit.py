@@ -29,10 +29,20 @@ from dmfvi.cli.options import (
     Separator,
     reading_of,
 )
-from dmfvi.cli.output import Json, Quiet, Verbose, check_folder, tell, verbosity
+from dmfvi.cli.output import (
+    Json,
+    Quiet,
+    Verbose,
+    check_files,
+    check_folder,
+    superseded_by_fit,
+    tell,
+    verbosity,
+)
+from dmfvi.cli.single_node import load_lean
+from dmfvi.storage.files import FILE_NAME
 
 if TYPE_CHECKING:
-    from dmfvi.deploy.data import Data
     from dmfvi.deploy.kinds import ModelSettings
     from dmfvi.readers.tables import Reading
 
@@ -43,6 +53,7 @@ class CommandOfKinds(TyperCommand):
     """Its help names the kinds of models, for which all estimators are imported."""
 
     def format_help(self, *arguments: Any) -> None:
+        load_lean()
         from dmfvi.deploy.kinds import KINDS
 
         if "Kinds of models" not in str(self.help):
@@ -137,10 +148,6 @@ def fit(
 
     Example: dmfvi fit site0.csv site1.csv --id patient --target outcome --model bayesian-logistic-regression
     """
-    from dmfvi.deploy.kinds import ModelSettings
-    from dmfvi.storage import FILE_NAME
-    from dmfvi.storage.files import superseding
-
     shown = verbosity(quiet, verbose, as_json)
     short = {
         "n_components": components,
@@ -163,10 +170,15 @@ def fit(
             problem = "is given twice" if equals else "is no name=value"
             raise ValueError(f"--set {text} {problem}")
         given[name] = _value(value)
-    with naming_options(given):
-        chosen = ModelSettings.of(model, **given)
     reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
     check_folder(Path(str(out).replace("{rank}", "0")))
+    if engine is Where.local:
+        check_files(*data)
+    load_lean()
+    from dmfvi.deploy.kinds import ModelSettings
+
+    with naming_options(given):
+        chosen = ModelSettings.of(model, **given)
     if engine is Where.mpi:
         from dmfvi.cli.mpi import fit_rank
 
@@ -178,7 +190,7 @@ def fit(
     elif checkpoint is not None or resume:
         raise ValueError("--checkpoint and --resume are for --engine mpi")
     else:
-        with superseding(out / FILE_NAME), naming_options(chosen.settings):
+        with superseded_by_fit(out / FILE_NAME), naming_options(chosen.settings):
             ended = _fit_here(chosen, data, topology, out, reading, nodes, as_json, shown)
     if not ended:
         raise typer.Exit(ExitCode.NOT_CONVERGED)
@@ -191,6 +203,7 @@ def models(
 
     Example: dmfvi models gaussian-hmm
     """
+    load_lean()
     from dmfvi.deploy.kinds import KINDS, NETWORK_KINDS, columns_of
     from dmfvi.deploy.settings import NOTHING, settings_of
 
@@ -267,11 +280,10 @@ def _fit_here(
     shown: int,
 ) -> bool:
     """All nodes in this process. Whether they have converged."""
-    from dmfvi.deploy.data import in_one_order
+    from dmfvi.deploy.data import described, in_one_order
     from dmfvi.deploy.kinds import NETWORK_KINDS
     from dmfvi.parameters import keep_table
     from dmfvi.readers.tables import Table, check_cells
-    from dmfvi.storage import FILE_NAME
     from dmfvi.storage.models import save_or_keep
 
     n_nodes = _number_of_nodes(chosen.kind, chosen.kind not in NETWORK_KINDS, files, nodes)
@@ -290,7 +302,8 @@ def _fit_here(
     details = chosen.details(parts[0]) | {"files": [str(file) for file in files]}
     keep_table(fitted)
     path = save_or_keep(fitted, out / FILE_NAME, details)
-    tell(chosen.title, facts_of_fit(fitted, parts, path), as_json)
+    used = described(parts, chosen.form, chosen.beside, getattr(fitted, "n_dropped_", 0))
+    tell(chosen.title, [*used, *facts_of_fit(fitted, path)], as_json)
     return bool(fitted._ended_well)
 
 
@@ -317,16 +330,11 @@ def converged_words(model: Any, option: str = "--max-iter") -> str:
     return f"no: the last sweep changed the posterior by {change:.1e}, more sweeps ({option}) go on"
 
 
-def facts_of_fit(model: Any, parts: list[Data], path: Path) -> list[tuple[str, Any, str]]:
+def facts_of_fit(model: Any, path: Path) -> list[tuple[str, Any, str]]:
     """What every estimator has to say of a fit, as far as it has it."""
-    from dmfvi.deploy.data import described, n_rows
-
     network = getattr(model, "network", None)
-    name, words = described(parts[0])
-    if len(parts) > 1:
-        words = f"{sum(map(n_rows, parts))} in {len(parts)} files; the first: {words}"
     where = "pooled" if network is None else network.name
-    rows: list[tuple[str, Any, str]] = [(name, words, words), ("network", where, where)]
+    rows: list[tuple[str, Any, str]] = [("network", where, where)]
     if hasattr(model, "n_rounds_"):
         told = f"{model.n_rounds_} (+ {model.n_start_rounds_} for the start)"
         rows.append(("rounds", model.n_rounds_, told))

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
+from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,8 +27,9 @@ from dmfvi.cli.options import (
     Separator,
     reading_of,
 )
-from dmfvi.cli.output import check_level, console, target_beside
+from dmfvi.cli.output import check_files, check_level, console, target_beside
 from dmfvi.cli.predict import input_of, say_if_not_converged, write_table
+from dmfvi.cli.single_node import load_lean
 
 if TYPE_CHECKING:
     from dmfvi.readers.tables import Reading
@@ -83,12 +89,12 @@ def impute(
 ) -> None:
     """Fill the missing entries of a table with their predictive means.
 
-    Observed cells, ids and columns that the model does not know are copied as they are in the file.
+    Observed cells, ids and columns that the model does not know are copied as they are in the file. Standard deviations are
+    written for the model's columns, beside the --id columns. Of means and of draws, files of an earlier run that this
+    one does not write again get the ending .old.
 
     Example: dmfvi impute table.csv --model model --id patient --std
     """
-    import numpy as np
-
     if draws < 0:
         raise ValueError(f"--draws must be at least 0, received {draws}")
     check_level(level)
@@ -101,28 +107,34 @@ def impute(
     ]
     target = target_beside(data, out, ".imputed.csv", (".csv", ".npy"), beside)
     reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
-    fitted, calibrated = _filler(model, data, reading, calibration)
-    if not hasattr(fitted, "impute") or getattr(fitted, "_data_form", "rows") != "rows":
-        raise ValueError(
-            f"{model} holds a {type(fitted).__name__}, which does not fill tables: give a model of Bayesian PCA or a mixture"
-        )
+    check_files(data)
+    load_lean()
+    import numpy as np
+
+    used = _without_words(data, reading) if _is_kind(model) else reading
+    fitted, calibrated = _filler(model, data, used, calibration)
     if draws and "n_draws" not in inspect.signature(fitted.impute).parameters:
         raise ValueError(f"--draws: a {type(fitted).__name__} gives means only, leave it out")
     say_if_not_converged(fitted, model)
-    given = input_of(data, fitted, reading, copied=True)
+    given = input_of(data, fitted, used, copied=True)
+    ids = (
+        [] if given.sheet is None else [given.sheet.place(c, "--id") for c in reading.selection.id]
+    )
+    measured = sorted({*given.places, *ids})
     gaps = np.isnan(given.data)
     with warnings.catch_warnings():  # columns have been matched by name
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         mean, deviation = fitted.impute(given.data, return_std=True)
+    _put_aside(target, beside if draws else ["", *beside], data)
     if std:
-        deviations = target.with_suffix(f".std{target.suffix}")
-        write_table(deviations, given, deviation, np.ones_like(gaps))
+        deviations = _beside(target, "std")
+        write_table(deviations, given, deviation, np.ones_like(gaps), measured)
         console.print(f"standard deviations: {escape(str(deviations))}", soft_wrap=True)
     if interval:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
             ends = (calibrated or fitted).impute_interval(given.data, level)
-        files = [target.with_suffix(f".{word}{target.suffix}") for word in ENDS]
+        files = [_beside(target, word) for word in ENDS]
         for file, end in zip(files, ends, strict=True):
             write_table(file, given, end, gaps)
         shown = " and ".join(map(str, files))
@@ -132,13 +144,62 @@ def impute(
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
             drawn = fitted.impute(given.data, n_draws=draws, random_state=seed)
         for number, filled in enumerate(drawn, 1):
-            write_table(target.with_suffix(f".{number}{target.suffix}"), given, filled, gaps)
+            write_table(_beside(target, str(number)), given, filled, gaps)
     else:
         write_table(target, given, mean, gaps)
-    filled_in = target if not draws else target.with_suffix(f".1..{draws}{target.suffix}")
+    filled_in = _beside(target, f"1..{draws}") if draws else target
     console.print(
         f"{int(gaps.sum())} of {gaps.size} entries filled: {escape(str(filled_in))}", soft_wrap=True
     )
+
+
+def _beside(target: Path, word: str) -> Path:
+    """A file of the same result; without a word the result itself."""
+    return target.with_suffix(f".{word}{target.suffix}") if word else target
+
+
+def _put_aside(target: Path, written: Sequence[str], data: Path) -> None:
+    """Rename files of an earlier run that would be taken for this one's.
+
+    Means with deviations and intervals are one result, draws are another: a run replaces the whole of what it writes a part of.
+    """
+    means = {"", "std", *ENDS}
+    draws = set(takewhile(lambda n: _beside(target, n).exists(), map(str, count(1))))
+    for result in (means, draws):
+        if result.isdisjoint(written):
+            continue
+        for file in sorted(_beside(target, word) for word in result.difference(written)):
+            if file.is_file() and file.resolve() != data.resolve():
+                old = file.with_name(f"{file.name}.old")
+                os.replace(file, old)
+                console.print(f"of an earlier run, now {escape(str(old))}", soft_wrap=True)
+
+
+def _is_kind(model: Path) -> bool:
+    """Whether it is a model to fit, not one that was saved."""
+    from dmfvi.deploy.kinds import KINDS
+
+    return not model.exists() and str(model) in (AUTO, *KINDS)
+
+
+def _without_words(data: Path, reading: Reading) -> Reading:
+    """The reading with columns of words as ids, where no columns are named: a model that was saved has them copied, too."""
+    from dmfvi.readers.sheets import READERS, read_sheet
+
+    chosen = reading.selection
+    if chosen.columns or data.suffix.lower() not in READERS:
+        return reading
+    sheet = read_sheet(data, reading.format)
+    named = {sheet.place(c, "--id") for c in chosen.id} | {
+        sheet.place(c, "--drop") for c in chosen.drop
+    }
+    words = [p for p in sheet.word_columns() if p not in named]
+    if not words:
+        return reading
+    shown = ", ".join(map(sheet.name, words[:5]))
+    print(f"{data}: columns {shown} hold words, they are copied as they are", file=sys.stderr)
+    added = [str(p + 1) if sheet.columns is None else sheet.columns[p] for p in words]
+    return replace(reading, selection=replace(chosen, id=(*chosen.id, *added)))
 
 
 def _filler(
@@ -151,12 +212,20 @@ def _filler(
     from dmfvi.validation import name_features
 
     word, held_out = str(model), calibration is Calibration.HELD_OUT
-    if model.exists() or word not in (AUTO, *KINDS):
+    if not _is_kind(model):
         if held_out:
             raise ValueError(
                 f"--calibration held-out fits a model to this table again and again: give auto or a kind of model (dmfvi models), received {model}"
             )
-        return load(model), None
+        if not model.exists():
+            raise FileNotFoundError(
+                f"--model {model} does not exist: fit a model there first, or give a kind of model (dmfvi models) or auto"
+            )
+        fitted = load(model)
+        _check_fills(model, type(fitted))
+        return fitted, None
+    if word != AUTO:
+        _check_fills(model, KINDS[word])
     chosen = ModelSettings.of() if word == AUTO else ModelSettings.of(word)
     table = chosen.read(data, reading)
     rows, names, _ = chosen.arguments(table)
@@ -176,3 +245,11 @@ def _filler(
     for each in (tried, tried.estimator_):
         name_features(each, names)
     return tried.estimator_, tried if held_out else None
+
+
+def _check_fills(model: Path, estimator: type[Any]) -> None:
+    """Refuse models that do not fill tables."""
+    if not hasattr(estimator, "impute") or getattr(estimator, "_data_form", "rows") != "rows":
+        raise ValueError(
+            f"--model {model}: a {estimator.__name__} does not fill tables, give a model of Bayesian PCA or a mixture"
+        )

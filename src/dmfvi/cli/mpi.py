@@ -85,17 +85,18 @@ def say_if_alone(data: Path, size: int) -> None:
 def _as_rank_0_has_them(world: Any, table: Table) -> Table:
     """The table with its columns in rank 0's order, by name where files name them; other columns are refused."""
     rank = int(world.Get_rank())
-    text = json.dumps([table.data.shape[1], table.columns]).encode()
+    numbers = None if table.numbers is None else list(table.numbers)
+    text = json.dumps([table.data.shape[1], table.columns, numbers]).encode()
     length = np.array([len(text)], dtype=np.int64)
     world.Bcast(length)
     told = np.empty(int(length[0]), dtype=np.uint8)
     if rank == 0:
         told[:] = np.frombuffer(text, dtype=np.uint8)
     world.Bcast(told)
-    count, first = json.loads(told.tobytes().decode())
+    count, first, numbers = json.loads(told.tobytes().decode())
     mine = table.columns
     if first == mine and count == table.data.shape[1]:
-        return table
+        return table._replace(numbers=numbers)
     if first is None or mine is None:
         raise ValueError(
             f"rank {rank} has {table.data.shape[1]} columns {'with' if mine else 'without'} names, rank 0 has "
@@ -106,7 +107,7 @@ def _as_rank_0_has_them(world: Any, table: Table) -> Table:
         raise ValueError(
             f"rank {rank} has {len(mine)} columns, rank 0 has {len(first)}: it lacks {lacking} and has {beside} besides"
         )
-    return table.in_order(first)
+    return table.in_order(first)._replace(numbers=numbers)
 
 
 def _own(chosen: ModelSettings, file: Path, rank: int, size: int, reading: Reading) -> Data:

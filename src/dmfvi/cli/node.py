@@ -123,13 +123,12 @@ def launch(
     """
     # nodes of one machine share its cores, and what is loaded before they are forked
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    load_lean()
-    from dmfvi.cli.children import start_command
-    from dmfvi.deploy.config import read_config
-
     if not timeout > 0:
         raise ValueError(f"--timeout must be positive, received {timeout}")
     files = _node_files(cluster)
+    load_lean()
+    from dmfvi.cli.children import start_command
+    from dmfvi.deploy.config import read_config
     from dmfvi.engines.net.zenoh import require
 
     require()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,6 +54,14 @@ def check_file(out: Path, suffixes: Iterable[str], option: str = "--out") -> Non
     _try(out.parent, option, out)
 
 
+def check_files(*files: Path) -> None:
+    """Refuse data that are not there before anything is imported to read them."""
+    from dmfvi.readers.sheets import check_exists
+
+    for file in files:
+        check_exists(file)
+
+
 def target_beside(
     data: Path,
     out: Path | None,
@@ -92,6 +101,16 @@ def _try(folder: Path, option: str, shown: Path) -> None:
         raise ValueError(
             f"{option} {shown} cannot be written ({reason.strerror or reason}): give another place"
         ) from reason
+
+
+@contextmanager
+def superseded_by_fit(path: Path) -> Iterator[None]:
+    """A fit within will write ``path``: from its first round on the file of an earlier run has another name."""
+    from dmfvi.progress import told_of_fits
+    from dmfvi.storage.files import superseding
+
+    with superseding(path) as begin, told_of_fits(begin):
+        yield
 
 
 def tell(title: str, rows: Iterable[tuple[str, Any, str]], as_json: bool = False) -> None:

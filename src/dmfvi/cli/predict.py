@@ -25,8 +25,9 @@ from dmfvi.cli.options import (
     Separator,
     reading_of,
 )
-from dmfvi.cli.output import check_level, console, target_beside
-from dmfvi.storage.files import replacing, write_text
+from dmfvi.cli.output import check_files, check_level, console, target_beside
+from dmfvi.cli.single_node import load_lean
+from dmfvi.storage.files import model_file, replacing, write_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,12 +78,14 @@ def predict(
 
     Example: dmfvi predict new.csv --model model --id patient
     """
+    check_level(level)
+    target = target_beside(data, out, ".predicted.csv", (".csv",))
+    check_files(data, model_file(model))
+    load_lean()
     import numpy as np
 
     from dmfvi.storage import details, load
 
-    check_level(level)
-    target = target_beside(data, out, ".predicted.csv", (".csv",))
     fitted = load(model)
     form = getattr(fitted, "_data_form", "rows")
     if form not in ("rows", "sequences"):
@@ -164,13 +167,15 @@ def predictions(
 
 
 def _predictable(model: Any, rows: Any) -> np.ndarray:
-    """Rows that the model can predict: where its fit leaves rows with gaps out, those without; else all."""
+    """Rows that the model can predict: those without gaps where it needs them all; else all."""
     import numpy as np
 
     everything = np.ones(len(rows), dtype=bool)
-    if not hasattr(rows, "isna") or getattr(model, "missing", None) == "impute":
+    takes_gaps = getattr(model, "_takes_missing", False) or model._data_form != "rows"
+    if takes_gaps or getattr(model, "missing", None) == "impute":
         return everything
-    whole = ~rows.isna().to_numpy().any(1)
+    gaps = rows.isna().to_numpy() if hasattr(rows, "isna") else np.isnan(rows)
+    whole = ~gaps.any(1)
     return whole if whole.any() else everything  # the model says what it needs
 
 
@@ -287,8 +292,17 @@ def _check_width(file: Path, width: int, model: Any) -> None:
         )
 
 
-def write_table(path: Path, given: Input, values: FloatArray, changed: np.ndarray) -> None:
-    """Write a .csv or .npy file, whole or not at all; cells that are not changed as they are in the file."""
+def write_table(
+    path: Path,
+    given: Input,
+    values: FloatArray,
+    changed: np.ndarray,
+    kept: Sequence[int] | None = None,
+) -> None:
+    """Write a .csv or .npy file, whole or not at all; cells that are not changed as they are in the file.
+
+    ``kept`` are the columns of a .csv file, by default all but those that are dropped; an .npy file has the features.
+    """
     import numpy as np
 
     in_file = np.argsort(given.places)  # of the features only
@@ -305,13 +319,14 @@ def write_table(path: Path, given: Input, values: FloatArray, changed: np.ndarra
         writer.writerows([[repr(float(v)) for v in row] for row in values[:, in_file]])
         write_text(path, text.getvalue())
         return
+    kept = given.kept if kept is None else kept
     if sheet.columns is not None:
-        writer.writerow([sheet.columns[p] for p in given.kept])
+        writer.writerow([sheet.columns[p] for p in kept])
     at = {p: i for i, p in enumerate(given.places)}
     percent = {p for p in given.places if any(r.cells[p].strip().endswith("%") for r in sheet.rows)}
     for number, row in enumerate(sheet.rows):
         cells = []
-        for p in given.kept:
+        for p in kept:
             if p not in at or not changed[number, at[p]]:
                 cells.append(row.cells[p])
                 continue

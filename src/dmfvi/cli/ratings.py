@@ -25,13 +25,16 @@ from dmfvi.cli.output import (
     Quiet,
     Verbose,
     check_file,
+    check_files,
     check_folder,
     check_level,
+    superseded_by_fit,
     target_beside,
     tell,
     verbosity,
 )
-from dmfvi.storage.files import replacing_table
+from dmfvi.cli.single_node import load_lean
+from dmfvi.storage.files import FILE_NAME, model_file, replacing_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,11 +132,11 @@ def fit(
     """
     shown = verbosity(quiet, verbose, as_json)
     _check_fit(components, sweeps, tol, top_n, bool(holdout) or probe is not None)
+    _check_options(data, nodes, holdout, probe, predictions, out, low, high)
+    load_lean()
     from dmfvi.cli.rating_ranks import Placement, one_process, one_rank, over_all_ranks
     from dmfvi.models.ratings.checkpoint import CHECKPOINT_FILE, save_checkpoint
     from dmfvi.models.ratings.estimator import RatingFactorization
-    from dmfvi.storage import FILE_NAME
-    from dmfvi.storage.files import superseding
     from dmfvi.storage.models import save_or_keep
 
     settings: dict[str, Any] = {
@@ -151,9 +154,8 @@ def fit(
         Placement(data, out, probe, predictions), nodes, topology
     )
     data, out, probe, predictions = place.data, place.out, place.probe, place.predictions
-    _check_options(nodes, holdout, probe, predictions, out, low, high)
     checkpoint = _checkpoint(out, settings) if resume and place.alone else None
-    with superseding(out / FILE_NAME):
+    with superseded_by_fit(out / FILE_NAME):
         table = _read(data, columns, text_ids, cache, quiet=place.rank > 0 or as_json or quiet)
         held = _held_out(table, holdout, probe, seed + place.rank)
         train = table if held is None else table[~held]
@@ -219,12 +221,14 @@ def predict(
 
     Example: dmfvi ratings predict pairs.csv --model model
     """
+    check_level(level)
+    target = target_beside(pairs, out, ".predicted.csv", (".csv",))
+    check_files(pairs, model_file(model))
+    load_lean()
     from dmfvi.models.ratings.estimator import RatingFactorization
     from dmfvi.readers.ratings import read_pairs
     from dmfvi.storage import load
 
-    check_level(level)
-    target = target_beside(pairs, out, ".predicted.csv", (".csv",))
     fitted = load(model, RatingFactorization)
     users, items = read_pairs(pairs)
     _write_predictions(fitted, users, items, target, level)
@@ -249,9 +253,6 @@ def recommend(
 
     Example: dmfvi ratings recommend --model model --users all --out best.csv
     """
-    from dmfvi.models.ratings.estimator import RatingFactorization
-    from dmfvi.storage import load
-
     if (user is None) == (users is None):
         raise ValueError("--user names one user, --users a file or all: give one of them")
     if n < 1:
@@ -260,6 +261,11 @@ def recommend(
         raise ValueError("--users and --out go together: recommendations for many go to a file")
     if out is not None:
         check_file(out, (".csv",))
+    model_file(model)  # says at once where there is none
+    load_lean()
+    from dmfvi.models.ratings.estimator import RatingFactorization
+    from dmfvi.storage import load
+
     fitted = load(model, RatingFactorization)
     if out is not None:
         people = fitted.user_ids_.tolist() if users == "all" else _people(Path(str(users)))
@@ -313,6 +319,7 @@ def _check_fit(
 
 
 def _check_options(
+    data: Path,
     nodes: int,
     holdout: float,
     probe: Path | None,
@@ -321,15 +328,13 @@ def _check_options(
     low: float | None,
     high: float | None,
 ) -> None:
-    """Everything that can be refused before a long reading."""
+    """Everything that can be refused before a long reading; a file that is numbered by rank is found by its rank."""
     if nodes < 1:
         raise ValueError(f"--nodes must be at least 1, received {nodes}")
     if not 0 <= holdout < 1:
         raise ValueError(f"--holdout must lie in [0, 1), received {holdout}")
     if holdout and probe is not None:
         raise ValueError("--holdout and --probe both say what to hold out: give one of them")
-    if probe is not None and not probe.exists():
-        raise FileNotFoundError(f"--probe {probe} does not exist")
     if predictions is not None and not holdout and probe is None:
         raise ValueError("--predictions needs --holdout or --probe: nothing is held out")
     check_folder(out)
@@ -337,6 +342,9 @@ def _check_options(
         check_file(predictions, (".csv",), "--predictions")
     if (low is None) != (high is None):
         raise ValueError("--low and --high go together: give both ends of the scale")
+    for name, file in (("", data), ("--probe ", probe)):
+        if file is not None and "{rank}" not in str(file) and not file.exists():
+            raise FileNotFoundError(f"{name}{file} does not exist")
 
 
 def _checkpoint(out: Path, settings: dict[str, Any]) -> Checkpoint:
@@ -390,7 +398,8 @@ def _bytes_bar(label: str, quiet: bool) -> Iterator[Any]:
         DownloadColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
+    screen = Console(stderr=True)
+    with Progress(*columns, console=screen, disable=quiet or not screen.is_terminal) as bar:
         task = bar.add_task(escape(label), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -421,7 +430,7 @@ def _ids(test: RatingTable) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
 
 def _interrupted(model: RatingFactorization, latest: list[Checkpoint], out: Path) -> None:
     from dmfvi.models.ratings.checkpoint import save_checkpoint
-    from dmfvi.storage import FILE_NAME, save
+    from dmfvi.storage import save
 
     if not latest:
         console.print("interrupted before the first sweep was done: nothing to keep")

@@ -17,6 +17,7 @@ from rich.progress import TimeRemainingColumn as RemainingColumn
 from rich.table import Table as RichTable
 
 from dmfvi.cli.output import check_folder
+from dmfvi.cli.single_node import load_lean
 
 if TYPE_CHECKING:
     from dmfvi.experiments.base import ResultTable
@@ -52,6 +53,7 @@ def reproduce(
 
     Example: dmfvi reproduce cube --full
     """
+    load_lean()
     from dmfvi.experiments import EXPERIMENTS
     from dmfvi.experiments.runner import run_experiment
 

@@ -10,8 +10,18 @@ import typer
 
 from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.cli.network import Topology, make_network
-from dmfvi.cli.output import Json, Quiet, Verbose, check_folder, tell, verbosity
-from dmfvi.storage.files import write_text
+from dmfvi.cli.output import (
+    Json,
+    Quiet,
+    Verbose,
+    check_files,
+    check_folder,
+    superseded_by_fit,
+    tell,
+    verbosity,
+)
+from dmfvi.cli.single_node import load_lean
+from dmfvi.storage.files import FILE_NAME, write_text
 
 if TYPE_CHECKING:
     from dmfvi.models.sfm.estimator import StructureFromMotion
@@ -68,18 +78,18 @@ def sfm(
 
     Example: dmfvi sfm tracks.csv --cameras 5 --out result
     """
-    from dmfvi.models.sfm.estimator import StructureFromMotion
-    from dmfvi.readers.tracks import read_tracks
-    from dmfvi.storage import FILE_NAME
-    from dmfvi.storage.files import superseding
-    from dmfvi.storage.models import save_or_keep
-
     shown = verbosity(quiet, verbose, as_json)
     if cameras < 1:
         raise ValueError(f"--cameras must be at least 1, received {cameras}")
     check_folder(out)
+    check_files(tracks)
+    load_lean()
+    from dmfvi.models.sfm.estimator import StructureFromMotion
+    from dmfvi.readers.tracks import read_tracks
+    from dmfvi.storage.models import save_or_keep
+
     named = None if columns is None else [part.strip() for part in columns.split(",")]
-    with superseding(out / FILE_NAME):
+    with superseded_by_fit(out / FILE_NAME):
         read = read_tracks(tracks, named, matrix=matrix)
         chosen = _one_motion(read, motion)
         if min_frames is not None:
@@ -165,8 +175,6 @@ def _write_tracks(path: Path, model: StructureFromMotion, tracks: Tracks) -> Non
 
 def _facts(model: StructureFromMotion, tracks: Tracks, out: Path) -> list[tuple[str, Any, str]]:
     import numpy as np
-
-    from dmfvi.storage import FILE_NAME
 
     unseen = float(np.isnan(tracks.data).mean())
     spread = np.sqrt(np.trace(model.structure_cov_, axis1=1, axis2=2) / 3.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,8 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi.cli.output import Json, console, plain
+from dmfvi.cli.single_node import load_lean
+from dmfvi.storage.files import model_file
 
 #: rows of a table that are printed; all of them are in --json
 MOST_ROWS = 60
@@ -25,6 +27,8 @@ def show(
 
     Example: dmfvi show dmfvi-model
     """
+    model_file(model)  # says at once where there is none
+    load_lean()
     from dmfvi.storage import details, load
 
     fitted = load(model)
@@ -58,14 +62,41 @@ def show(
     for name, head, rows in learned:
         if hasattr(fitted, "summary_frame") and name.startswith("coefficients"):
             continue  # the summary is their table
-        shown = RichTable(title=name, title_justify="left")
-        for place, column in enumerate(head):
-            shown.add_column(escape(column), justify="left" if place == 0 else "right")
-        for row in rows[:MOST_ROWS]:
-            shown.add_row(*(escape(_word(v)) for v in row))
-        console.print(shown)
-        if len(rows) > MOST_ROWS:
-            console.print(f"and {len(rows) - MOST_ROWS} more: --json has them all")
+        cells = [head, *([_word(v) for v in row] for row in rows)]
+        if _width(cells) > console.width and len(head) > len(cells):
+            cells = [list(column) for column in zip(*cells, strict=True)]
+        for part in _side_by_side([*cells[: MOST_ROWS + 1]], console.width):
+            shown = RichTable(title=name, title_justify="left")
+            for place, column in enumerate(part[0]):
+                justify: Any = "left" if place == 0 else "right"
+                shown.add_column(escape(column), justify=justify, overflow="fold")
+            for row in part[1:]:
+                shown.add_row(*map(escape, row))
+            console.print(shown)
+        if len(cells) > MOST_ROWS + 1:
+            console.print(f"and {len(cells) - MOST_ROWS - 1} more: --json has them all")
+
+
+def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
+    """Of columns, with what is drawn beside them."""
+    return [max(map(len, column)) + 3 for column in zip(*cells, strict=True)]
+
+
+def _width(cells: Sequence[Sequence[str]]) -> int:
+    return sum(_widths(cells)) + 1
+
+
+def _side_by_side(cells: list[list[str]], width: int) -> Iterator[list[list[str]]]:
+    """The table in parts that are no wider than this, each with the first column."""
+    widths = _widths(cells)
+    begin = 1
+    while begin < len(widths):
+        end, taken = begin + 1, 1 + widths[0] + widths[begin]
+        while end < len(widths) and taken + widths[end] <= width:
+            taken += widths[end]
+            end += 1
+        yield [[row[0], *row[begin:end]] for row in cells]
+        begin = end
 
 
 def _word(value: Any) -> str:

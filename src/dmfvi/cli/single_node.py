@@ -74,6 +74,8 @@ def load_lean() -> None:
 
 def run(given: Arguments) -> ExitCode:
     """Run the node to its end; its status is in a file meanwhile."""
+    if not given.config.exists():
+        raise FileNotFoundError(f"{given.config} does not exist")
     load_lean()
     from dmfvi.deploy.config import read_config
     from dmfvi.deploy.program import Status, finite, run_node

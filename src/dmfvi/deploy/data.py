@@ -28,12 +28,12 @@ READERS: dict[str, Callable[[Path, Reading, Sequence[Column]], Data]] = {
 
 
 def in_one_order(tables: Sequence[Table], names: Sequence[str]) -> list[Table]:
-    """All tables with their columns in the first one's order, by name; other columns are refused."""
+    """All tables with their columns in the first one's order, by name, and with its numbers; other columns are refused."""
     first = tables[0]
     made = []
     for table, name in zip(tables, names, strict=True):
         if table.columns == first.columns and table.data.shape[1] == first.data.shape[1]:
-            made.append(table)
+            made.append(table._replace(numbers=first.numbers))
             continue
         if table.columns is None or first.columns is None:
             raise ValueError(
@@ -47,7 +47,7 @@ def in_one_order(tables: Sequence[Table], names: Sequence[str]) -> list[Table]:
                 f"{name} lacks columns {less[:5]} of {names[0]} and has {more[:5]} besides: "
                 "name the columns to use (--columns), or leave some out (--drop)"
             )
-        made.append(table.in_order(first.columns))
+        made.append(table.in_order(first.columns)._replace(numbers=first.numbers))
     return made
 
 
@@ -82,14 +82,42 @@ def n_rows(data: Data) -> int:
     return len(data.data) if isinstance(data, Table) else len(data)
 
 
-def described(data: Data) -> tuple[str, str]:
-    """What it is and how much, for people."""
-    if isinstance(data, RatingTable):
-        sizes = f"{len(data.user_ids)} x {len(data.item_ids)}, {len(data)} ratings"
-        return "users x items", sizes
-    numeric = [p for p in range(data.data.shape[1]) if p not in data.labels]
-    missing = float(np.isnan(data.data[:, numeric]).mean()) if numeric else 0.0
-    return (
-        "samples x columns",
-        f"{data.data.shape[0]} x {data.data.shape[1]}, {missing:.1%} missing",
-    )
+def described(
+    data: Sequence[Data], form: str, beside: Sequence[Column] = (), dropped: int = 0
+) -> list[tuple[str, Any, str]]:
+    """What a fit has used, as (name, value, words).
+
+    ``beside`` are the columns that are no features, ``dropped`` the rows that were left out.
+    """
+    count, where = sum(map(n_rows, data)), f" in {len(data)} files" if len(data) > 1 else ""
+    tables = [part for part in data if isinstance(part, Table)]
+    if not tables:
+        return _described_ratings([part for part in data if isinstance(part, RatingTable)], where)
+    width = tables[0].data.shape[1]
+    others = {tables[0].place(column, "column") for column in beside}
+    features = [p for p in range(width) if p not in others]
+    gaps = float(np.concatenate([_gaps(table, p) for table in tables for p in features]).mean())
+    if form == "tracks":
+        told = f"{width} points, {count // 2} frames{where}, {gaps:.1%} not seen"
+        return [("tracks", told, told)]
+    return [
+        ("rows used", count - dropped, f"{count - dropped}{where}"),
+        ("rows dropped", dropped, f"{dropped}{', cells are missing' if dropped else ''}"),
+        ("features", len(features), str(len(features))),
+        ("missing cells", gaps, f"{gaps:.1%}"),
+    ]
+
+
+def _gaps(table: Table, place: int) -> NDArray[np.bool_]:
+    """Rows without a value in a column; a missing word is empty."""
+    words = table.labels.get(place)
+    if words is not None and words.dtype.kind == "U":
+        return np.asarray(words == "")
+    return np.isnan(table.data[:, place])
+
+
+def _described_ratings(tables: Sequence[RatingTable], where: str) -> list[tuple[str, Any, str]]:
+    users = len({label for table in tables for label in table.user_ids.tolist()})
+    items = len({label for table in tables for label in table.item_ids.tolist()})
+    sizes, count = f"{users} x {items}", sum(map(len, tables))
+    return [("users x items", sizes, sizes), ("ratings", count, f"{count}{where}")]

@@ -172,6 +172,12 @@ class ModelSettings:
         return self.settings.get("formula")
 
     @property
+    def beside(self) -> list[str | int]:
+        """Columns that are no features: the target, groups, weights and the like."""
+        targets = [] if self.formula is None else target_variables(self.formula)
+        return [*self.columns.values(), *targets]
+
+    @property
     def _as_frame(self) -> bool:
         """Whether rows go in as a frame: the formula names columns, or rows may lack entries."""
         incomplete = self.settings.get("missing") in ("drop", "impute")
@@ -250,7 +256,7 @@ class ModelSettings:
         """What ``fit`` is given: the rows, the names of their columns, and what else it takes."""
         if not isinstance(data, Table):
             return data, None, {}
-        places = {name: place_of(data, given, name) for name, given in self.columns.items()}
+        places = {name: data.place(given, name) for name, given in self.columns.items()}
         rows = np.delete(data.data, list(places.values()), axis=1)
         if not rows.shape[1]:
             raise ValueError(f"the table has no column beside {' and '.join(places)}")
@@ -363,21 +369,6 @@ def _with_gaps(values: Any) -> Any:
         return filled.astype(np.float64)
     except ValueError:
         return np.array([word or None for word in values.tolist()], dtype=object)
-
-
-def place_of(table: Table, name: str | int, what: str) -> int:
-    """The place of a column that is given by name, or by number from 1."""
-    if isinstance(name, str):
-        if table.columns is None:
-            raise ValueError(f"{what} = {name!r}, but the table's columns have no names: number it")
-        if name not in table.columns:
-            raise ValueError(f"{what} = {name!r} is none of the columns {table.columns[:10]}")
-        return table.columns.index(name)
-    if not 1 <= name <= table.data.shape[1]:
-        raise ValueError(
-            f"{what} = {name} is not in 1..{table.data.shape[1]}, the columns' numbers"
-        )
-    return name - 1
 
 
 def _check_complete(table: Table, kind: str) -> None:

@@ -81,7 +81,7 @@ def run_node(config: NodeConfig, on_status: OnStatus | None = None) -> Ended:
     """Run until this node and all it can reach are done."""
     program: NodeProgram | None = None
     transport: Transport | None = None
-    with only_one(config.out), superseding(config.out / FILE_NAME):
+    with only_one(config.out), superseding(config.out / FILE_NAME) as begin:
         _say_before(config, on_status, "starting")  # in place of the last words of an earlier run
         try:
             data = config.model.read(config.data, config.reading)
@@ -96,6 +96,7 @@ def run_node(config: NodeConfig, on_status: OnStatus | None = None) -> Ended:
             faults = config.faults
             link = transport if faults is None else FaultyTransport(transport, faults)
             program = NodeProgram(config, link, data, on_status)
+            begin()
             return program.run()
         except BaseException as reason:
             told = isinstance(reason, KeyboardInterrupt | SystemExit)

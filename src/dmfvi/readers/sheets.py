@@ -190,6 +190,24 @@ class Sheet:
             if not all(self.format.is_number(row.cells[place]) for row in self.rows)
         ]
 
+    def word_columns(self) -> list[int]:
+        """Columns of words: not one cell is a number, or could be one with an option."""
+
+        def maybe(cell: str) -> bool:
+            text = cell.strip()
+            return (
+                self.format.is_number(cell)
+                or text.endswith("%")
+                or text.lower() in PERHAPS_MISSING
+                or DECIMAL_COMMA.fullmatch(text) is not None
+            )
+
+        cells = [
+            [row.cells[place] for row in self.rows if not self.format.is_missing(row.cells[place])]
+            for place in range(self.width)
+        ]
+        return [p for p, each in enumerate(cells) if each and not any(map(maybe, each))]
+
     def _refusal(self, row: Row, place: int, places: Sequence[int]) -> ValueError:
         cell = row.cells[place]
         others = [p for p in self.text_columns() if p != place and p in places]

@@ -22,19 +22,41 @@ class Table(NamedTuple):
     """Numbers with NaN for missing entries, and the column names where the file has them.
 
     ``labels`` are the columns that are kept as the file has them, by place; where they are words ``data`` has NaN.
+    ``numbers`` are the columns' numbers in the file, from 1; None: all of them, in its order.
     """
 
     data: FloatArray
     columns: list[str] | None
     labels: Mapping[int, NDArray[Any]] = {}
+    numbers: Sequence[int] | None = None
 
     def taking(self, places: Sequence[int]) -> Table:
         """Some columns, in this order."""
+        numbers = self.numbers or range(1, self.data.shape[1] + 1)
         return Table(
             self.data[:, list(places)],
             None if self.columns is None else [self.columns[p] for p in places],
             {at: self.labels[p] for at, p in enumerate(places) if p in self.labels},
+            [numbers[p] for p in places],
         )
+
+    def place(self, column: Column, what: str) -> int:
+        """The place of a column that is given by name, or by its number in the file."""
+        if isinstance(column, str):
+            if self.columns is None:
+                raise ValueError(
+                    f"{what} = {column!r}, but the table's columns have no names: number it"
+                )
+            if column not in self.columns:
+                raise ValueError(f"{what} = {column!r} is none of the columns {self.columns[:10]}")
+            return self.columns.index(column)
+        width = self.data.shape[1]
+        numbers = list(self.numbers or range(1, width + 1))
+        if column not in numbers:
+            whole = numbers == [*range(1, width + 1)]
+            known = f"1..{width}" if whole else f"{numbers[:10]}"
+            raise ValueError(f"{what} = {column} is not in {known}, the columns' numbers")
+        return numbers.index(column)
 
     def in_order(self, names: Sequence[str]) -> Table:
         """The same columns in another order."""
@@ -171,6 +193,7 @@ def table_of(
         data,
         None if sheet.columns is None else [sheet.columns[p] for p in places],
         {at: kept[p] for at, p in enumerate(places) if p in kept},
+        [p + 1 for p in places],
     )
     check_finite(made, sheet.file)
     return made

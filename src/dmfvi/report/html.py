@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -24,7 +25,7 @@ STYLE = """
   :root { --paper: #14191f; --ink: #e6ecf1; --soft: #9fb0bf; --line: #2c3742; --warn: #3a2d12; }
 }
 body { margin: 0 auto; max-width: 70rem; padding: 1rem; background: var(--paper); color: var(--ink);
-       font: 16px/1.5 system-ui, sans-serif; }
+       font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; margin: 0.5rem 0; } h2 { font-size: 1.15rem; margin: 2rem 0 0.3rem; }
 p.lead { font-size: 1.05rem; } p.note { color: var(--soft); margin: 0.2rem 0 0.6rem; }
 .warning { background: var(--warn); border-left: 4px solid #e69f00; padding: 0.5rem 0.8rem; margin: 0.6rem 0; }
@@ -32,8 +33,13 @@ p.lead { font-size: 1.05rem; } p.note { color: var(--soft); margin: 0.2rem 0 0.6
 td, th { padding: 0.25rem 0.7rem; border-bottom: 1px solid var(--line); text-align: right; }
 td:first-child, th:first-child { text-align: left; }
 .picture { width: 100%; }
+nav { display: flex; flex-wrap: wrap; gap: 0.3rem 1rem; margin: 0.6rem 0; }
+nav a { color: inherit; padding: 0.2rem 0; }
 footer { margin-top: 3rem; color: var(--soft); font-size: 0.85rem; }
 """
+
+#: where the name of a class may be broken on a narrow screen
+CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 #: drawn when the page is read; colours follow the page, light or dark
 SCRIPT = """
@@ -75,11 +81,12 @@ def page(model: Any, pictures: list[Picture], title: str) -> str:
     figures = {
         f"picture{at}": json.loads(each.figure.to_json()) for at, each in enumerate(pictures)
     }
+    said = doubts(model)
     content = json.dumps(figures).replace("</", "<\\/")
     parts = [
-        f"<h1>{escape(title)}</h1>",
+        f"<h1>{CAMEL.sub('<wbr>', escape(title))}</h1>",
         f'<p class="lead">{escape(in_words(model))}</p>',
-        *(f'<div class="warning">{escape(each)}</div>' for each in doubts(model)),
+        *(f'<div class="warning">{escape(each)}</div>' for each in said),
         _members(model),
         _estimates(model),
     ]
@@ -91,6 +98,7 @@ def page(model: Any, pictures: list[Picture], title: str) -> str:
             f'<div class="picture" id="picture{at}" style="height: {each.height}px" role="img" aria-label="{described}"></div>'
         )
     parts.append(_settings(model))
+    parts.insert(2 + len(said), _contents(parts))
     return "\n".join(
         [
             '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
@@ -103,6 +111,17 @@ def page(model: Any, pictures: list[Picture], title: str) -> str:
             f"<script>const FIGURES = {content};{SCRIPT}</script></body></html>",
         ]
     )
+
+
+def _contents(parts: list[str]) -> str:
+    """Links to the sections; their headings get what the links point at."""
+    links: list[str] = []
+    for place, part in enumerate(parts):
+        heading = re.search(r"<h2>(.*?)</h2>", part)
+        if heading is not None:
+            parts[place] = part.replace("<h2>", f'<h2 id="section{len(links)}">', 1)
+            links.append(f'<a href="#section{len(links)}">{heading[1]}</a>')
+    return f"<nav>{''.join(links)}</nav>"
 
 
 def _what_it_holds(pictures: list[Picture]) -> str:

@@ -41,7 +41,11 @@ def network_picture(model: Any) -> Iterator[Picture]:
         textposition="top center",
         hovertext=_names(model, graph),
         hoverinfo="text",
-        marker={"size": 20 if graph.n_nodes <= MOST_LABELS else 9, "color": BLUE},
+        marker={
+            "size": 20 if graph.n_nodes <= MOST_LABELS else 9,
+            "color": BLUE,
+            "line": {"color": GREY, "width": 1},
+        },
     )
     for axis in (figure.update_xaxes, figure.update_yaxes):
         axis(visible=False)

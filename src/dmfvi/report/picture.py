@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmfvi.extras import lacking
+
 #: colours that people with any kind of colour vision can tell apart (Okabe & Ito 2008)
 BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW = (
     "#0072B2",
@@ -39,9 +41,7 @@ def plotly() -> Any:
     try:
         import plotly.graph_objects as go
     except ImportError as error:
-        raise ImportError(
-            "a report needs plotly: pip install 'dmfvi[report]', or pip install -e '.[report]' in a clone"
-        ) from error
+        raise lacking("a report", "plotly", "report") from error
     return go
 
 

@@ -22,7 +22,9 @@ def run_pictures(model: Any) -> Iterator[Picture]:
     count = len(history["objective"])
     unit = "message round" if "round" in history else "sweep"  # ratings are recorded by sweep
     rounds = np.asarray(history.get("round", np.arange(1, count + 1)))
-    yield _convergence(model, rounds, unit)
+    convergence = _convergence(model, rounds, unit)
+    if convergence.figure.data:
+        yield convergence
     objective = np.asarray(history["objective"], dtype=float)
     if np.isfinite(objective).any():
         yield Picture(
@@ -31,7 +33,7 @@ def run_pictures(model: Any) -> Iterator[Picture]:
             _curve(rounds, objective, GREEN, unit, "evidence lower bound (nats)"),
         )
     sent = np.cumsum(np.asarray(history.get("bytes_sent", np.zeros(count)), dtype=float))
-    if sent[-1] > 0:
+    if sent[-1] > 0 and getattr(model, "consensus_", {}).get("nodes", 1) > 1:
         yield Picture(
             "Bytes sent",
             "By all nodes of this process together, since the start of the fit.",

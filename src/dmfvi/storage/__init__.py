@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dmfvi.storage.models import FILE_NAME, details, load, save
+    from dmfvi.storage.files import FILE_NAME
+    from dmfvi.storage.models import details, load, save
 
 __all__ = ["FILE_NAME", "details", "load", "save"]
 
@@ -16,4 +17,5 @@ __all__ = ["FILE_NAME", "details", "load", "save"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("dmfvi.storage.models"), name)
+    home = "files" if name == "FILE_NAME" else "models"
+    return getattr(import_module(f"dmfvi.storage.{home}"), name)

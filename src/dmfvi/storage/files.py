@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and where a model's is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -15,6 +15,10 @@ from typing import IO, Any
 #: read once: it can only be read by setting it, which other threads would notice
 UMASK = os.umask(0o077)
 os.umask(UMASK)
+#: of a model in a directory
+FILE_NAME = "model.npz"
+#: files that former versions left in a model's directory
+FORMER_FILES = ("posterior.npz", "ratings.npz")
 
 
 @contextmanager
@@ -36,22 +40,28 @@ def replacing(path: str | Path) -> Iterator[IO[Any]]:
 
 
 @contextmanager
-def superseding(path: str | Path) -> Iterator[None]:
-    """A run that will write ``path``: until it has, the file of an earlier run has another name.
+def superseding(path: str | Path) -> Iterator[Callable[[], None]]:
+    """A run that will write ``path``, and what it calls when it begins: until it has written, the file of an earlier run has another name.
 
-    Whatever ends the run, nobody takes the earlier result for its own.
+    Whatever ends a run that has begun, nobody takes the earlier result for its own; one that has not begun leaves it where it is.
     """
     target = Path(path)
     old = target.with_name(f"{target.name}.old")
-    earlier = target.is_file()
-    if earlier:
-        os.replace(target, old)
+    moved: list[Path] = []
+
+    def begin() -> None:
+        if not moved and target.is_file():
+            os.replace(target, old)
+            moved.append(old)
+
+    ended = False
     try:
-        yield
+        yield begin
+        ended = True
     finally:
-        if target.exists():
+        if (moved or ended) and target.exists():
             old.unlink(missing_ok=True)
-        elif earlier:
+        elif moved:
             warnings.warn(
                 f"this run has written no {target}: what an earlier one had written is {old}",
                 UserWarning,
@@ -73,3 +83,22 @@ def write_text(path: str | Path, text: str) -> Path:
     with replacing(path) as file:
         file.write(text.encode())
     return Path(path)
+
+
+def model_file(path: str | Path) -> Path:
+    """The file of a model that is given by its directory or by itself."""
+    given = Path(path)
+    file = given / FILE_NAME if given.is_dir() else given
+    if file.exists():
+        return file
+    former = [name for name in FORMER_FILES if (given / name).exists()]
+    below = sorted(str(found.parent) for found in given.glob(f"*/{FILE_NAME}"))
+    hint = "fit a model there first"
+    old = file.with_name(f"{file.name}.old")
+    if old.exists():
+        hint += f"; the last run there failed, {old} is what the one before it had written"
+    if former:
+        hint = f"{former[0]} is of a former version, fit the model again with this one"
+    elif below:
+        hint = f"give one of {below[:10]}"
+    raise FileNotFoundError(f"{file} does not exist: {hint}")

@@ -20,11 +20,11 @@ from dmfvi.inference.federation import Federation
 from dmfvi.inference.session import Inference
 from dmfvi.models import ESTIMATORS
 from dmfvi.storage.archive import FileKind, read_archive
+from dmfvi.storage.files import model_file
 from dmfvi.storage.inferences import SavedInference, save_inference
 from dmfvi.storage.structured import read_structured, write_structured
 from dmfvi.tags import stored_as
 
-FILE_NAME = "model.npz"
 MODEL = FileKind(
     "dmfvi-model",
     2,
@@ -33,8 +33,6 @@ MODEL = FileKind(
 )
 #: settings of a machine: a model that is read has their defaults
 OF_THE_MACHINE = {"verbose"}
-#: files that former versions left in a model's directory
-FORMER_FILES = ("posterior.npz", "ratings.npz")
 
 
 def save(model: Any, path: str | Path, details: Mapping[str, Any] | None = None) -> Path:
@@ -89,7 +87,7 @@ def load(path: str | Path, kind: type[Any] = BaseEstimator) -> Any:
 
     ``kind`` is the class that is needed. A damaged, altered or foreign file, or one of another version, is refused with the reason and what to do.
     """
-    file = _file(path)
+    file = model_file(path)
     content = read_structured(file, MODEL)
     if "inference" in content and kind is BaseEstimator:
         return SavedInference(**content["inference"])
@@ -108,27 +106,8 @@ def load(path: str | Path, kind: type[Any] = BaseEstimator) -> Any:
 
 def details(path: str | Path) -> dict[str, Any]:
     """The ``details`` that ``save`` was given: the members of the network, for example."""
-    head, _ = read_archive(_file(path), MODEL)
+    head, _ = read_archive(model_file(path), MODEL)
     return dict(head["details"])
-
-
-def _file(path: str | Path) -> Path:
-    """The file of a model that is given by its directory or by itself."""
-    given = Path(path)
-    file = given / FILE_NAME if given.is_dir() else given
-    if file.exists():
-        return file
-    former = [name for name in FORMER_FILES if (given / name).exists()]
-    below = sorted(str(found.parent) for found in given.glob(f"*/{FILE_NAME}"))
-    hint = "fit a model there first"
-    old = file.with_name(f"{file.name}.old")
-    if old.exists():
-        hint += f"; the last run there failed, {old} is what the one before it had written"
-    if former:
-        hint = f"{former[0]} is of a former version, fit the model again with this one"
-    elif below:
-        hint = f"give one of {below[:10]}"
-    raise FileNotFoundError(f"{file} does not exist: {hint}")
 
 
 @stored_as("consensus-rule")
