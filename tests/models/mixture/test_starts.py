@@ -49,6 +49,8 @@ def test_the_default_empties_components_that_the_data_do_not_support() -> None:
     rows = overlapping()
     pooled = BayesianGaussianMixture(2, **SETTINGS).fit(rows)
     assert pooled.lower_bound_ == pytest.approx(-101.77, abs=0.01)
+    with pytest.warns(UserWarning, match=r"component \d has 0\.1 rows"):
+        pooled.uncertainty("means")
     nodes = BayesianGaussianMixture(2, network=Network.ring(3), **SETTINGS).fit(rows)
     assert max(q.distance(pooled.posterior_) for q in nodes.node_posteriors_) < 1e-9
     assert len({q.pack().tobytes() for q in nodes.node_posteriors_}) == 1

@@ -181,6 +181,10 @@ class BayesianGaussianMixture(ClusterEstimator, GaussianComponents):
         out, _ = self._model.responsibilities(shard, self._belief)
         return np.asarray(out)
 
+    def _rows_of_components(self) -> FloatArray:
+        prior = self._model.prior["weights"].parameters()["concentration"]
+        return np.asarray(self.weight_concentration_ - prior)
+
     def _make_model(self) -> GaussianMixture | DiagonalGaussianMixture:
         k, weight = int(self.n_components), self.weight_concentration_prior
         kind = GaussianMixture if self.covariance_type == "full" else DiagonalGaussianMixture
