@@ -70,7 +70,7 @@ def mixture(rng: np.random.Generator, n: int, apart: float) -> tuple[Any, Iterat
     weight = rng.uniform(0.35, 0.65)
     labels = (rng.random(n) < weight).astype(int)
     rows = means[labels] + rng.normal(size=(n, 1))
-    fitted = BayesianGaussianMixture(2, tol=1e-8, random_state=0, n_init=3).fit(rows)
+    fitted = BayesianGaussianMixture(2, tol=1e-8, random_state=0).fit(rows)
     order = _order(fitted.means_, means)
 
     def truths() -> Iterator[Truth]:

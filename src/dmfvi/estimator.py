@@ -312,7 +312,8 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         if self.tol is not None:
             check_positive("tol", self.tol)
         check_whole("max_iter", self.max_iter, 1)
-        check_whole("n_init", getattr(self, "n_init", 1), 1)
+        if getattr(self, "n_init", 1) != "auto":
+            check_whole("n_init", getattr(self, "n_init", 1), 1)
         return Session.open(self.network, self._usual_consensus())
 
     def _usual_consensus(self) -> str:

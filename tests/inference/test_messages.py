@@ -145,7 +145,9 @@ def test_nodes_that_end_a_talk_early_are_told() -> None:
 def test_restarts_are_chosen_by_the_agreed_bound() -> None:
     shards = class_sorted()
     bounds = [
-        BayesianGaussianMixture(4, network=Network.ring(3), random_state=s).fit(shards).lower_bound_
+        BayesianGaussianMixture(4, n_init=1, network=Network.ring(3), random_state=s)
+        .fit(shards)
+        .lower_bound_
         for s in range(2)
     ]
     several = BayesianGaussianMixture(4, n_init=3, network=Network.ring(3), random_state=0)

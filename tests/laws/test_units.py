@@ -12,22 +12,21 @@ import numpy as np
 import pytest
 
 import estimator_cases
-from dmfvi import StructureFromMotion
-from dmfvi.datasets import make_cube
+from dmfvi import KaplanMeier, RatingFactorization, StructureFromMotion
+from dmfvi.datasets import make_cube, make_ratings
 from dmfvi.deploy.kinds import KINDS
 from dmfvi.readers.tables import Table
 
-#: estimators without real features: counts, symbols, times only, ratings, image tracks (below), and the plain SVD, which has no mean
+#: estimators without real features: counts and symbols; image tracks, times and ratings have laws of their own below
 NO_FEATURES = {
     "latent-dirichlet-allocation",
     "categorical-hmm",
     "kaplan-meier",
     "rating-factorization",
     "structure-from-motion",
-    "svd-factorization",
 }
 #: those with one noise level, whose columns have one unit
-ONE_SCALE = {"ppca", "mixture-of-pca"}
+ONE_SCALE = {"ppca", "mixture-of-pca", "svd-factorization"}
 WITH_FEATURES = sorted(set(KINDS) - NO_FEATURES)
 #: how far an offset of 1e8 deviations may move an answer: rounding is 1e-8 of a deviation
 CLOSE = 1e-5
@@ -116,7 +115,12 @@ def test_units_change_nothing(kind: str, factor: float) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
 @pytest.mark.parametrize(
-    "kind", [kind for kind in WITH_FEATURES if not KINDS[kind]._from_columns.__code__.co_argcount]
+    "kind",
+    [
+        kind
+        for kind in WITH_FEATURES
+        if not KINDS[kind]._from_columns.__code__.co_argcount and kind != "svd-factorization"
+    ],
 )
 def test_types_change_nothing(kind: str, dtype: type) -> None:
     settings, data, _ = table_of(kind)
@@ -139,6 +143,46 @@ def test_units_of_images_change_nothing(factor: float, offset: float) -> None:
     np.testing.assert_allclose(
         one @ (left @ right) / factor, other, atol=1e-9 * np.abs(other).max()
     )
+
+
+@pytest.mark.parametrize("grid", [True, False])
+@pytest.mark.parametrize(("factor", "offset"), [(1e8, 1e8), (1e-8, 1e8), (1e-8, 0.0), (1.0, -1e6)])
+def test_units_of_ratings_change_nothing(factor: float, offset: float, grid: bool) -> None:
+    given = make_ratings(600, n_users=60, n_items=30, rank=2, seed=0).ratings.tocoo()
+    rows, columns, ratings = given.row, given.col, given.data.astype(np.float64)
+    if not grid:
+        ratings = ratings + np.random.default_rng(0).normal(size=len(ratings))
+    shift = factor * offset * ratings.std()
+    moved = factor * ratings + shift
+    found = []
+    for values in (moved, (moved - shift) / factor):
+        model = RatingFactorization(2, n_choice_features=2, max_iter=3, random_state=0)
+        model.fit((rows, columns, values))
+        found.append((*model.predict(rows, columns, return_std=True), model.lower_bound_))
+    (mean, std, bound), (wanted, wanted_std, wanted_bound) = found
+    np.testing.assert_allclose((mean - shift) / factor, wanted, atol=1e-6)
+    np.testing.assert_allclose(std / factor, wanted_std, rtol=1e-6)
+    assert bound + len(ratings) * np.log(factor) == pytest.approx(wanted_bound, abs=1e-4)
+
+
+@pytest.mark.parametrize("factor", [1e8, 1e-8, 2.0**20])
+def test_units_of_time_change_nothing_but_the_rounding_of_the_grid(factor: float) -> None:
+    rng = np.random.default_rng(0)
+    times, event = rng.exponential(30.0, size=200), rng.integers(0, 2, size=200)
+    asked = np.geomspace(1.0, 100.0, 50)
+    grid = np.unique(np.round(times))
+    one, other = (KaplanMeier(times=f * grid).fit(f * times, event) for f in (1.0, factor))
+    np.testing.assert_array_equal(one.survival_function_, other.survival_function_)
+    low, high = one.confidence_interval()
+    np.testing.assert_array_equal(other.confidence_interval(), (low, high))
+    assert other.median_survival_time_ == pytest.approx(factor * one.median_survival_time_)
+    # without a grid times are rounded down by 0.4 % at most, in other places
+    one, other = (KaplanMeier().fit(f * times, event) for f in (1.0, factor))
+    there = other.predict(factor * asked)
+    assert (one.predict(asked * (1 + 1 / 256)) <= there + 1e-12).all()
+    assert (one.predict(asked * (1 - 1 / 256)) >= there - 1e-12).all()
+    if factor == 2.0**20:
+        np.testing.assert_array_equal(there, one.predict(asked))
 
 
 def test_every_estimator_is_in_the_law_or_excluded() -> None:

@@ -117,6 +117,10 @@ class Model(ABC):
         """The model that makes start ``number`` of ``n_init`` (from 0), for models that have several kinds of starts."""
         return self
 
+    def starts(self) -> Sequence[Model]:
+        """The usual start (first) and others, which short runs compare (``n_init="auto"``), as models; their beliefs are this model's."""
+        return [self]
+
     def refreshed(self, shard: Any) -> Any:
         """The shard as if it had never been visited, for models whose local step keeps state in it."""
         return shard

@@ -22,6 +22,7 @@ from dmfvi.inference.acceleration import Accelerated
 from dmfvi.inference.collective import Collective
 from dmfvi.inference.federation import Federation
 from dmfvi.inference.model import ConjugateModel, Coroutine, Model
+from dmfvi.inference.starts import best_of_short_runs, is_better
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.node import Batch, Job
@@ -34,8 +35,6 @@ HISTORY = ("round", "objective", "change", "disagreement", "bytes_sent", "limite
 MOST_ROUNDS_BY_NODE = 150
 #: with lost or late messages a sweep may take this many times its usual rounds, and some more
 SLOW_LINKS, MORE_ROUNDS = 20, 1000
-#: bounds that differ by less than this part are the same
-SAME_BOUND = 1e-7
 #: relative fall of a bound that is no rounding
 FALLS = 1e-7
 #: consecutive sweeps without a proper posterior after which a fit on exact sums is given up
@@ -138,7 +137,7 @@ def infer(
     tol: float = 1e-6,
     max_iter: int = 5000,
     max_rounds: int | None = None,
-    n_init: int = 1,
+    n_init: int | Literal["auto"] = 1,
     random_state: Any = None,
     verbose: int = 0,
     observer: InferenceObserver | None = None,
@@ -168,8 +167,9 @@ def infer(
         Largest number of sweeps (iterations).
     max_rounds : int or None
         Largest number of message rounds; None is enough for ``max_iter`` sweeps, also where messages are lost or late.
-    n_init : int
-        Number of starts. The one with the highest bound is kept. A given ``start`` is one.
+    n_init : int or "auto"
+        Number of starts. The one with the highest bound is kept. A given ``start`` is one. "auto" is one, and for a model that has
+        others (``starts()``) also the best of them after a few sweeps from each, unless it is far behind.
     random_state : int, RandomState or None
         Seed of the start.
     verbose : int
@@ -316,7 +316,16 @@ class Session:
         if not isinstance(made[0], Generator):
             bits = {belief.pack().tobytes() for belief in made if hasattr(belief, "pack")}
             return made[:1] * len(made) if len(bits) == 1 else made
-        beliefs = self.collective.run(made)
+        return self._same_bits(model, self.collective.run(made))
+
+    def short_runs(self, model: Model, shards: Sequence[Any], seed: int) -> tuple[list[Any], float]:
+        """The best of short runs from the model's other starts, as ``start``, and the bound that it may reach."""
+        made = self.collective.run([best_of_short_runs(model, shard, seed) for shard in shards])
+        beliefs = self._same_bits(model, [each.belief for each in made])
+        return beliefs, self.of_first(made[0].promise)
+
+    def _same_bits(self, model: Model, beliefs: list[Any]) -> list[Any]:
+        """Beliefs that follow from agreed sums, the same to the last bit."""
         if self.rule.bitwise and self.whole and model.beliefs_alike:
             return [beliefs[0]] * len(beliefs)  # the same already
         if not isinstance(model, ConjugateModel):
@@ -335,7 +344,7 @@ class Session:
         max_iter: int = 5000,
         max_rounds: int | None = None,
         start: Any = None,
-        n_init: int = 1,
+        n_init: int | Literal["auto"] = 1,
         random_state: Any = None,
         acceleration: bool | Literal["auto"] = "auto",
         carried: Sequence[FloatArray] | None = None,
@@ -350,6 +359,9 @@ class Session:
         shard. ``replicated`` shares count the prior at every node, as the paper writes it.
         ``log_volume`` is added to the objective that observers and the terminal are shown: that of data in other units.
         """
+        # what earlier batches carry belongs to the one start that they had
+        automatic = n_init == "auto" and start is None and carried is None
+        n_init = 1 if n_init == "auto" else n_init
         _check_settings(tol, max_iter, n_init, max_rounds)
         self._check_shards(shards)
         if start is not None and n_init > 1:
@@ -359,15 +371,8 @@ class Session:
                 stacklevel=3,
             )
             n_init = 1
-        best: Inference | None = None
-        best_bound = -np.inf
-        for number, seed in enumerate(self.seeds(random_state, n_init)):
-            fresh = [model.refreshed(shard) for shard in shards] if n_init > 1 else shards
-            begun = (
-                self.start(model.restarted(number), fresh, seed)
-                if start is None
-                else _one_each(start, shards)
-            )
+
+        def run_from(begun: list[Any], fresh: Sequence[Any]) -> Inference:
             limits = max_iter, max_rounds or self._most_rounds(max_iter)
             attempt = _Attempt(
                 model,
@@ -381,12 +386,32 @@ class Session:
                 observer,
                 log_volume,
             )
-            made = self._run(attempt, acceleration)
+            return self._run(attempt, acceleration)
+
+        best: Inference | None = None
+        best_bound = -np.inf
+        seeds = self.seeds(random_state, n_init)
+        for number, seed in enumerate(seeds):
+            fresh = [model.refreshed(shard) for shard in shards] if n_init > 1 else shards
+            begun = (
+                self.start(model.restarted(number), fresh, seed)
+                if start is None
+                else _one_each(start, shards)
+            )
+            made = run_from(begun, fresh)
             # the same choice at all nodes; starts that end alike keep the first's labels
             bound = self.of_first(made.lower_bound) if n_init > 1 else 0.0
-            if best is None or bound > best_bound + SAME_BOUND * abs(best_bound):
+            if best is None or is_better(bound, best_bound):
                 best, best_bound = made, bound
         assert best is not None
+        # a run that was cut short is not compared with another
+        if automatic and len(model.starts()) > 1 and self.of_first(best.converged):
+            best_bound = self.of_first(best.lower_bound)
+            begun, promise = self.short_runs(model, shards, seeds[0])
+            if is_better(promise, best_bound):
+                made = run_from(begun, shards)
+                if is_better(self.of_first(made.lower_bound), best_bound):
+                    best = made
         return best
 
     def _run(self, attempt: _Attempt, acceleration: bool | Literal["auto"]) -> Inference:

@@ -27,6 +27,8 @@ from dmfvi.validation import check_at_most, check_choice, check_level, check_pos
 LEAST_SCATTER = 1e-6
 #: deviations between means below which two components overlap
 OVERLAP = 3.0
+#: rows below which a component is empty
+EMPTY = 1.0
 
 
 class ClusterEstimator(DensityMixin, NetworkEstimator):
@@ -206,12 +208,23 @@ class GaussianComponents(NetworkEstimator):
             self.means_ = p["mean"]
             self.covariances_ = symmetrize(inverse(p["scale"])) / p["dof"][:, None, None]
 
+    def _rows_of_components(self) -> FloatArray:
+        """Rows of each component (K,), where they are counted; else infinitely many."""
+        return np.full(len(self.means_), np.inf)
+
     def _doubts(self) -> Iterable[str]:
-        """Components that overlap: which rows are whose is not known, and there may be other optima."""
+        """Components without rows, and those that overlap: which rows are whose is not known, and there may be other optima."""
         yield from super()._doubts()
         full = self.covariance_type == "full"
         spread = self.covariances_ if full else [np.diag(row) for row in self.covariances_]
-        for one, other in combinations(range(len(self.means_)), 2):
+        rows = self._rows_of_components()
+        empty = {k: float(count) for k, count in enumerate(rows) if count < EMPTY}
+        for k, count in empty.items():
+            yield (
+                f"component {k} has {count:.1f} rows: what belongs to it is the prior's; the others may hold several that overlap"
+            )
+        filled = [k for k in range(len(self.means_)) if k not in empty]
+        for one, other in combinations(filled, 2):
             between = self.means_[one] - self.means_[other]
             precision = inverse(0.5 * (spread[one] + spread[other]))
             apart = float(np.sqrt(between @ precision @ between))

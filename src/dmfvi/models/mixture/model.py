@@ -78,6 +78,9 @@ class Mixture(ConjugateModel):
     inverse_scale: FloatArray  # prior scatter: (D, D), or (D,) for independent features
     start_covariance: FloatArray  # (D, D) of the standardised rows, for the start's centres
     mixed_start: bool = False  # memberships that have nothing to do with clusters
+    start_clusters: int | None = (
+        None  # components that the start gives rows to; None is all of them
+    )
 
     @property
     def n_features(self) -> int:
@@ -93,6 +96,16 @@ class Mixture(ConjugateModel):
         """Every second start has mixed memberships: clusters of two seeds are often the same, and components that overlap are no clusters."""
         return replace(self, mixed_start=number % 2 == 1)
 
+    def starts(self) -> list[Mixture]:
+        """Clusters for all components, two thirds of them, two thirds of those, ... and one; the others begin without rows.
+
+        Sweeps hardly ever empty a component that the data do not support: the bound has another optimum with it.
+        """
+        counts = [self.n_components]
+        while counts[-1] > 1:
+            counts.append(2 * counts[-1] // 3)
+        return [replace(self, start_clusters=count) for count in counts]
+
     def start(self, shard: MixtureShard, rng: np.random.Generator) -> Coroutine:
         """Memberships of agreed k-means clusters, read as responsibilities; or those of ``mixed_memberships``."""
         data = dense_rows(shard, self.n_features)
@@ -103,11 +116,13 @@ class Mixture(ConjugateModel):
                 member = shard.weight[:, None] * member
             total = yield self._of_members(filled, missing, member).pack()
             return self.from_statistics(total)
+        count = self.n_components if self.start_clusters is None else self.start_clusters
         clusters = yield from consensus_kmeans(
-            data, self.n_components, self.start_covariance, rng, shard.weight
+            data, count, self.start_covariance, rng, shard.weight
         )
         member = clusters.memberships(data)
         filled, missing = fill_with_centres(data, member, clusters.centres)
+        member = np.pad(member, ((0, 0), (0, self.n_components - count)))
         if shard.weight is not None:
             member = shard.weight[:, None] * member
         total = yield self._of_members(filled, missing, member).pack()

@@ -34,6 +34,9 @@ from dmfvi.models.pca.shard import CompleteShard, MaskedShard, Shard, Weights
 if TYPE_CHECKING:
     from dmfvi.models.pca.model import BayesianPcaModel
 
+#: latent dimensions and numbers at most for which rows with gaps keep the matrix of their response: it has O(M^4) numbers
+MOST_LATENT, MOST_NUMBERS = 8, 2**25
+
 
 class Moves(NamedTuple):
     """Changes of a belief, one for each direction."""
@@ -286,29 +289,65 @@ class _Masked:
 
     def moved(self, moves: Moves) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Moments, and their changes (s, D, K, K), (s, D, K)."""
-        shard, wide, covariance = self.shard, self.wide, self.covariance
+        shard = self.shard
         (d, k), m, s = self.belief.mean.shape, self.belief.n_latent, len(moves.mean)
-        n, p = len(wide), m * (m + 1) // 2
+        n, p = len(self.wide), m * (m + 1) // 2
+        # of each row: the change of the precision of z, packed, and of its score, (n, s, P + M)
         change, cross = _second_moves(self.belief, moves, m)
-        wanted = [pack_symmetric(change).transpose(1, 0, 2).reshape(d, -1)]
-        if k > m:
-            wanted.append(cross.transpose(1, 0, 2).reshape(d, -1))
-        seen = shard.mask @ np.hstack(wanted)
-        d_precision = unpack_symmetric(seen[:, : s * p].reshape(n, s, p))
-        push = (shard.filled @ _loading_moves(self.belief, moves, m)).reshape(n, s, m)
-        if k > m:
-            push = push - seen[:, s * p :].reshape(n, s, m)
-        push = push - (d_precision.reshape(n, s * m, m) @ wide[:, :m, None]).reshape(n, s, m)
-        d_z = push @ covariance  # (n, s, M)
-        half = (d_precision.reshape(n, s * m, m) @ covariance).reshape(n, s, m, m)
-        d_covariance = np.matmul(covariance[:, None], half)
-        first, second = upper_triangle(k)
-        whole = np.concatenate([d_z, np.zeros((n, s, k - m))], axis=2)
-        flat = whole[..., first] * wide[:, None, second] + whole[..., second] * wide[:, None, first]
-        inner = second < m
-        flat[..., inner] -= pack_symmetric(d_covariance)
+        wanted = np.concatenate([pack_symmetric(change), -cross], axis=2)
+        pushes = (shard.mask @ wanted.transpose(1, 0, 2).reshape(d, -1)).reshape(n, s, p + m)
+        pushes[..., p:] += (shard.filled @ _loading_moves(self.belief, moves, m)).reshape(n, s, m)
+        flat, d_z = self._by_maps(pushes) if self._few_numbers else self._by_products(pushes)
         flat, d_z = shard._times(flat.reshape(n, -1)), shard._times(d_z.reshape(n, -1))
         d_rows = unpack_symmetric((shard.mask.T @ flat).reshape(d, s, -1).transpose(1, 0, 2))
         d_linear = np.zeros((s, d, k))
         d_linear[..., :m] = (shard.filled.T @ d_z).reshape(d, s, m).transpose(1, 0, 2)
         return self.rows, self.linear, d_rows, d_linear
+
+    def _by_products(self, pushes: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """d E[z~ z~'] packed (n, s, Q) and d E[z] (n, s, M) from (dA packed, db) of each row."""
+        wide, covariance = self.wide, self.covariance
+        (n, s, _), m, k = pushes.shape, covariance.shape[1], wide.shape[1]
+        d_precision = unpack_symmetric(pushes[..., :-m])
+        turned = (d_precision.reshape(n, s * m, m) @ wide[:, :m, None]).reshape(n, s, m)
+        d_z = (pushes[..., -m:] - turned) @ covariance
+        half = (d_precision.reshape(n, s * m, m) @ covariance).reshape(n, s, m, m)
+        first, second = upper_triangle(k)
+        whole = np.concatenate([d_z, np.zeros((n, s, k - m))], axis=2)
+        flat = whole[..., first] * wide[:, None, second] + whole[..., second] * wide[:, None, first]
+        flat[..., second < m] -= pack_symmetric(np.matmul(covariance[:, None], half))
+        return flat, d_z
+
+    def _by_maps(self, pushes: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The same by one matrix for each row, which all directions of all sweeps share."""
+        to_second, to_first = self._maps
+        return pushes @ to_second, pushes @ to_first
+
+    @property
+    def _few_numbers(self) -> bool:
+        """Whether these matrices are small: there are few latent dimensions."""
+        n, m, k = len(self.wide), self.covariance.shape[1], self.wide.shape[1]
+        each = (m + m * (m + 1) // 2) * (m + k * (k + 1) // 2)
+        return m <= MOST_LATENT and n * each <= MOST_NUMBERS
+
+    @cached_property
+    def _maps(self) -> tuple[FloatArray, FloatArray]:
+        """Matrices (n, P + M, Q) and (n, P + M, M)."""
+        wide, covariance = self.wide, self.covariance
+        n, m, k = len(wide), covariance.shape[1], wide.shape[1]
+        one, other = upper_triangle(m)
+        # an entry off the diagonal of dA is there twice
+        times = np.where(one == other, 0.5, 1.0)[:, None]
+        left, right = covariance[:, one], covariance[:, other]  # (n, P, M): rows of A^-1
+        z_left, z_right = wide[:, one, None], wide[:, other, None]
+        to_first = np.concatenate([-times * (left * z_right + right * z_left), covariance], axis=1)
+        first, second = upper_triangle(k)
+        whole = np.zeros((n, to_first.shape[1], k))
+        whole[..., :m] = to_first
+        to_second = whole[..., first] * wide[:, None, second]
+        to_second += whole[..., second] * wide[:, None, first]
+        inner = np.flatnonzero(second < m)
+        i, j = first[inner], second[inner]
+        spread = left[..., i] * right[..., j] + left[..., j] * right[..., i]
+        to_second[:, : len(one), inner] -= times * spread
+        return to_second, to_first

@@ -84,7 +84,10 @@ class SVDFactorization(FactorEstimator):
         """Fit to X (n_samples, n_features) with NaN for missing entries; a list of shards is stacked."""
         (data,) = self._factor_shards(X, self._open())
         missing = np.isnan(data)
-        filled = np.where(missing, np.nanmean(data, axis=0) if self.fit_mean else 0.0, data)
+        # columns far from zero are decomposed about their means, or rounding would be all that is left
+        shift = np.nanmean(data, axis=0) if self.fit_mean else np.zeros(data.shape[1])
+        data = data - shift
+        filled = np.where(missing, 0.0, data)
         scale = float(np.sqrt(np.mean(filled**2))) or 1.0
         self.converged_ = False
         for iteration in range(1, self.max_iter + 1):
@@ -114,7 +117,7 @@ class SVDFactorization(FactorEstimator):
         variance = max(residual / freedom, np.finfo(float).eps * scale**2)
         loadings = (right.T * values) / np.sqrt(len(data))
         columns = [loadings, mean[:, None]] if self.fit_mean else [loadings]
-        units = Units(np.zeros(data.shape[1]), 1.0, complete=not missing.any())
+        units = Units(shift, 1.0, complete=not missing.any())
         point = PcaPosterior.point(
             np.column_stack(columns), 1.0 / variance, int(self.n_components), units
         )

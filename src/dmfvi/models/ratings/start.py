@@ -25,6 +25,8 @@ START_ACCURACY = 1e-10
 USER_POWER, ITEM_POWER = -0.5, -0.25
 #: share of choice in the start, and where its coordinates are cut, in deviations
 CHOICE_SHARE, CHOICE_LIMIT = 0.5, 2.0
+#: a deviation of less than this part of the mean is rounding
+EQUAL = 1e-14
 #: a coordinate weaker than this part of the strongest is dropped
 LEAST_STRENGTH = 1e-6
 
@@ -39,25 +41,6 @@ class RatingUnits:
     n_ratings: float
     mean: float
     scale: float
-
-    @staticmethod
-    def vector(rows: RatingRows, n_items: int) -> FloatArray:
-        """One node's part of the sums."""
-        counts = np.bincount(rows.columns, minlength=n_items).astype(np.float64)
-        levels, times = np.unique(rows.codes, return_counts=True)
-        values = rows.offset + rows.step * levels.astype(np.float64)
-        moments = [rows.n_rows, rows.n_ratings, values @ times, (values**2) @ times]
-        return np.concatenate([counts, moments])
-
-    @classmethod
-    def read(cls, total: FloatArray) -> RatingUnits:
-        """From the agreed sum; every rating equal leaves a scale of one."""
-        n_users, n, first, second = (float(v) for v in total[-4:])
-        mean = first / n
-        variance = second / n - mean**2
-        scale = float(np.sqrt(variance)) if variance > 1e-12 * (1.0 + mean**2) else 1.0
-        # sums agreed over a network are whole numbers up to rounding
-        return cls(np.rint(total[:-4]), round(n_users), round(n), mean, scale)
 
     @property
     def item_weights(self) -> FloatArray:
@@ -91,9 +74,22 @@ class ChoiceBasis:
 
 
 def agree_on_rating_units(block: tuple[RatingRows, RatingRows], n_items: int) -> Coroutine:
-    """How many, how high, how spread. Returns ``RatingUnits``."""
-    total = yield Sum(RatingUnits.vector(block[0], n_items), START_ACCURACY)
-    return RatingUnits.read((yield Broadcast(total)))
+    """How many, how high, and about that mean how spread: two sums. Returns ``RatingUnits``."""
+    rows = block[0]
+    levels, times = np.unique(rows.codes, return_counts=True)
+    values = rows.offset + rows.step * levels.astype(np.float64)
+    counts = np.bincount(rows.columns, minlength=n_items).astype(np.float64)
+    moments = [rows.n_rows, rows.n_ratings, values @ times]
+    total = yield Sum(np.concatenate([counts, moments]), START_ACCURACY)
+    total = yield Broadcast(total)
+    n_users, n, first = (float(v) for v in total[-3:])
+    mean = first / n
+    spread = yield Sum(np.array([(values - mean) ** 2 @ times]), START_ACCURACY)
+    scale = float(np.sqrt((yield Broadcast(spread))[0] / n))
+    if scale <= EQUAL * abs(mean):  # every rating is the same
+        scale = 1.0
+    # sums agreed over a network are whole numbers up to rounding
+    return RatingUnits(np.rint(total[:-3]), round(n_users), round(n), mean, scale)
 
 
 def agree_on_choice(

@@ -221,7 +221,7 @@ def _finished(
 
 
 def _codes(values: NDArray[Any], where: str) -> tuple[NDArray[Any], float, float, float, float]:
-    """One byte a rating where they lie on a grid, else single precision; offset, step, range."""
+    """One byte a rating where they lie on a grid, else the numbers, in single precision where that loses nothing; offset, step, range."""
     from dmfvi.models.ratings._rows_numba import encode_grid, first_outside
 
     if values.dtype.kind not in "fiub":
@@ -239,9 +239,17 @@ def _codes(values: NDArray[Any], where: str) -> tuple[NDArray[Any], float, float
     low, high = float(values.min()), float(values.max())
     codes = np.empty(len(values), dtype=np.uint8)
     for per_unit in GRIDS:
+        if 0.0 < (high - low) * per_unit < 0.5:
+            continue  # all of them are between two places
         if (high - low) * per_unit <= 255 and encode_grid(values, low, float(per_unit), codes) < 0:
             return codes, low, 1.0 / per_unit, low, high
-    return values.astype(np.float32), 0.0, 1.0, low, high
+    return _shortest(values), 0.0, 1.0, low, high
+
+
+def _shortest(values: NDArray[Any]) -> NDArray[Any]:
+    """Numbers in single precision where that loses nothing: what a node keeps must not depend on what others have."""
+    single = values.astype(np.float32)
+    return single if np.array_equal(single, values) else values.astype(np.float64)
 
 
 def _without_duplicates(rows: RatingRows, n_items: int, where: str) -> RatingRows:
@@ -323,7 +331,7 @@ def split_block(block: Block, n_nodes: int) -> list[Block]:
 
 def joined(blocks: list[Block]) -> Block:
     """All blocks on one machine; the grids of their ratings may differ."""
-    values = np.concatenate([block.rows.values() for block in blocks]).astype(np.float32)
+    values = _shortest(np.concatenate([block.rows.values() for block in blocks]))
     starts = np.cumsum([0] + [block.rows.n_ratings for block in blocks])
     indptr = np.concatenate(
         [[0]] + [b.rows.indptr[1:] + s for b, s in zip(blocks, starts, strict=False)]
