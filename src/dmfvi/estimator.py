@@ -7,7 +7,7 @@ import inspect
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from html import escape
 from pathlib import Path
 from textwrap import indent
@@ -71,7 +71,7 @@ n_iter_ : int
 n_rounds_ : int
     Number of message rounds of the fit, without its start.
 n_start_rounds_ : int
-    Number of message rounds in which the nodes agreed on the start.
+    Number of message rounds in which the nodes agreed on the start, with those of fits from other starts that were not kept.
 n_start_bytes_ : int
     Bytes sent in those.
 history_ : dict of arrays
@@ -312,8 +312,11 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
         if self.tol is not None:
             check_positive("tol", self.tol)
         check_whole("max_iter", self.max_iter, 1)
-        if getattr(self, "n_init", 1) != "auto":
-            check_whole("n_init", getattr(self, "n_init", 1), 1)
+        n_init = getattr(self, "n_init", 1)
+        # "auto" where it is the default: the model has several kinds of starts
+        usual = {each.name: each.default for each in fields(self)}.get("n_init", 1)
+        if not (isinstance(n_init, str) and n_init == usual):
+            check_whole("n_init", n_init, 1)
         return Session.open(self.network, self._usual_consensus())
 
     def _usual_consensus(self) -> str:

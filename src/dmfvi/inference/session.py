@@ -390,6 +390,7 @@ class Session:
 
         best: Inference | None = None
         best_bound = -np.inf
+        runs: list[Inference] = []
         seeds = self.seeds(random_state, n_init)
         for number, seed in enumerate(seeds):
             fresh = [model.refreshed(shard) for shard in shards] if n_init > 1 else shards
@@ -399,6 +400,7 @@ class Session:
                 else _one_each(start, shards)
             )
             made = run_from(begun, fresh)
+            runs.append(made)
             # the same choice at all nodes; starts that end alike keep the first's labels
             bound = self.of_first(made.lower_bound) if n_init > 1 else 0.0
             if best is None or is_better(bound, best_bound):
@@ -410,9 +412,19 @@ class Session:
             begun, promise = self.short_runs(model, shards, seeds[0])
             if is_better(promise, best_bound):
                 made = run_from(begun, shards)
+                runs.append(made)
                 if is_better(self.of_first(made.lower_bound), best_bound):
                     best = made
-        return best
+        return self._with_all_costs(best, runs)
+
+    def _with_all_costs(self, best: Inference, runs: Sequence[Inference]) -> Inference:
+        """Rounds and bytes of starts, of short runs and of runs that are not kept count as those of the start."""
+        if self.network.n_nodes == 1:
+            return best
+        others = [made.run for made in runs if made is not best]
+        rounds = self.collective.n_rounds + sum(run.n_rounds for run in others)
+        sent = sum(record.bytes_sent for run in others for record in run.history)
+        return replace(best, start_rounds=rounds, start_bytes=self.collective.bytes_sent + sent)
 
     def _run(self, attempt: _Attempt, acceleration: bool | Literal["auto"]) -> Inference:
         model = attempt.model

@@ -230,7 +230,8 @@ def best_of_short_runs(model: Model, shard: Any, seed: int) -> Coroutine:
         made = [model.absorb(*each) for each in zip(totals, own, beliefs, strict=True)]
         beliefs = [each.belief for each in made]
         bounds[sweep] = [each.objective for each in made]
-    best, last = 0, bounds[-1]
+    # a run without a bound is worse than any other
+    best, last = 0, np.where(np.isnan(bounds[-1]), -np.inf, bounds[-1])
     for number, bound in enumerate(last):
         if is_better(bound, last[best]):
             best = number

@@ -7,7 +7,9 @@ from collections.abc import Generator
 import numpy as np
 import pytest
 
-from dmfvi import BayesianGaussianMixture, Network
+from dmfvi import BayesianGaussianMixture, GaussianHMM, Network
+from dmfvi.engines.base import RoundRecord
+from dmfvi.inference.session import Inference
 from dmfvi.inference.starts import side_by_side
 from dmfvi.models.mixture.model import mixed_memberships
 
@@ -89,3 +91,26 @@ def test_coroutines_side_by_side_share_their_sums() -> None:
 
     assert doubled(side_by_side([counting(1, 1.0), 5.0, counting(3, 1.0)])) == [2.0, 5.0, 8.0]
     assert sums == [4, 3, 3]
+
+
+def test_runs_that_are_not_kept_are_counted() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(30, 2)), rng.normal(size=(30, 2)) + 2.0])
+    seen: list[int] = []
+
+    def count(record: RoundRecord, _: Inference) -> None:
+        seen.append(record.bytes_sent)
+
+    model = BayesianGaussianMixture(3, network=Network.ring(4), random_state=0)
+    model.fit(rows, observer=count)
+    assert len(seen) > model.n_rounds_  # a second run was made
+    one = BayesianGaussianMixture(3, network=Network.ring(4), n_init=1, random_state=0).fit(rows)
+    discarded = len(seen) - model.n_rounds_
+    assert model.n_start_rounds_ > one.n_start_rounds_ + discarded
+    of_the_start = one.n_start_bytes_ + sum(seen) - model.history_["bytes_sent"].sum()
+    assert model.n_start_bytes_ > of_the_start
+
+
+def test_only_models_with_several_kinds_of_starts_choose_them() -> None:
+    with pytest.raises(ValueError, match="n_init"):
+        GaussianHMM(2, n_init="auto").fit(np.zeros((9, 1)))

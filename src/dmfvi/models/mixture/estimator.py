@@ -50,7 +50,8 @@ class BayesianGaussianMixture(ClusterEstimator, GaussianComponents):
         agreed covariance (variances where entries are missing).
     n_init : int or "auto"
         "auto" is a fit from clusters of k-means, and one from fewer: five sweeps are made from two thirds of the clusters, two
-        thirds of those, ... and one, in the same messages, and the best of them is carried on unless it is far behind. A number is that of fits
+        thirds of those, ... and one, in the same messages, and the best of them is carried on unless it is far behind; not if the first fit has
+        not converged. ``max_iter`` is that of each fit. A number is that of fits
         from clusters of k-means and, every second one, from memberships that look random. The fit with the highest bound is kept.
     {shared parameters}
 

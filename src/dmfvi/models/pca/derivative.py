@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dmfvi.models.pca.model import BayesianPcaModel
 
 #: latent dimensions and numbers at most for which rows with gaps keep the matrix of their response: it has O(M^4) numbers
-MOST_LATENT, MOST_NUMBERS = 8, 2**25
+MOST_LATENT, MOST_NUMBERS = 8, 2**23
 
 
 class Moves(NamedTuple):

@@ -52,8 +52,8 @@ STEP_FRACTIONS = (1.0, 0.5, 0.2, 0.05)
 #: below this size of the change, bounds differ by their rounding: a choice by them would make 1e-8 of a difference
 #: of 1e-15 between nodes and pooled data, so that the same part of every change is taken
 SURE_CHANGE, SURE_FRACTION = 1e-5, 0.5
-#: relative gain of the bound that is not rounding: components that are switched off can be turned without any
-SURE_GAIN = 1e-12
+#: relative fall of the bound that is not rounding: components that are switched off can be turned without any
+SURE_FALL = 1e-12
 #: part of the way to the domain's edge that a limited step goes
 EDGE_FRACTION = 0.9
 #: prior precision of every column, in standardised units, during the warm-up
@@ -202,7 +202,7 @@ class BayesianPcaModel(Model):
             return self._moved(before, statistics, change, last)
         plain = self._moved(before, statistics, identity, last)
         floor = self._bound_given(plain, statistics, 0.0)
-        floor += SURE_GAIN * (abs(floor) + statistics.n_samples)
+        floor -= SURE_FALL * (abs(floor) + statistics.n_samples)
         for candidate in [rotating_change(x)] if general is None else [general]:
             for fraction in STEP_FRACTIONS:
                 change = identity + fraction * (candidate - identity)
