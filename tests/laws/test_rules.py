@@ -60,7 +60,8 @@ def test_the_rule_asked_for_is_the_rule_that_runs(fit: str, name: str) -> None:
     engine = Recorder()
     FITS[fit](Federation(RING, consensus=name, engine=engine))
     fits = [job.rule.name for job in engine.jobs if not isinstance(job.model, Average)]
-    assert fits == [name]
+    assert fits
+    assert set(fits) == {name}  # a mixture may be fitted from two starts
 
 
 class Halving(AllReduce):
