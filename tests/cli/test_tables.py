@@ -10,7 +10,9 @@ import pytest
 
 import dmfvi
 from cli_run import dmfvi_command
+from dmfvi.deploy.kinds import ModelSettings
 from dmfvi.readers import read_table
+from dmfvi.readers.tables import Reading, Selection, Table
 
 ID = "9007199254740993"  # not a float
 
@@ -143,7 +145,9 @@ def test_files_of_an_earlier_run_are_not_taken_for_this_ones(
     assert there() == {"f", "f.std", "f.low.csv.old", "f.high.csv.old", "f.1", "f.2", "f.3.csv.old"}
 
 
-@pytest.mark.parametrize("left_out", [["--id", 1, "--drop", 2], ["--columns", "3,5,6"]])
+@pytest.mark.parametrize(
+    "left_out", [["--id", 1, "--drop", 2], ["--columns", "3,5,6"], ["--columns", "3,4,5,6"]]
+)
 @pytest.mark.parametrize("head", [True, False])
 def test_numbers_of_columns_are_the_files(
     left_out: list[object], head: bool, patients: Path, tmp_path: Path
@@ -161,6 +165,17 @@ def test_numbers_of_columns_are_the_files(
     assert used["features"] == 3
     direct = dmfvi.BayesianLinearRegression().fit(rows[whole][:, [0, 2, 3]], rows[whole][:, 1])
     np.testing.assert_allclose(dmfvi.load(tmp_path / "m").coef_, direct.coef_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [("3", "4"), ("a", "b"), ("a", "4"), ("a",)])
+@pytest.mark.parametrize("target", ["b", 4])
+def test_a_target_may_be_among_the_columns_by_name_or_number(
+    columns: tuple[str, ...], target: str | int, patients: Path
+) -> None:
+    reading = Reading(selection=Selection(columns))
+    table = ModelSettings.of("linear", target=target).read(patients, reading)
+    assert isinstance(table, Table)
+    assert table.columns == ["a", "b"]
 
 
 def test_a_fit_says_which_rows_and_columns_it_has_used(patients: Path, tmp_path: Path) -> None:
