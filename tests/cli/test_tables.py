@@ -145,6 +145,19 @@ def test_files_of_an_earlier_run_are_not_taken_for_this_ones(
     assert there() == {"f", "f.std", "f.low.csv.old", "f.high.csv.old", "f.1", "f.2", "f.3.csv.old"}
 
 
+def test_draws_of_an_earlier_run_are_found_where_some_are_gone(
+    patients: Path, tmp_path: Path
+) -> None:
+    """Other files with a number in their name are left alone."""
+    for name in ("f.2.csv", "f.4.csv", "f.2024.csv", "f.03.csv", "f.5.npy", "ff.6.csv"):
+        (tmp_path / name).write_text("earlier")
+    run = ["impute", patients, "--model", "bayesian-pca", "--out", tmp_path / "f.csv"]
+    assert dmfvi_command(*run, "--draws", 1).code == 0
+    there = {file.name for file in tmp_path.glob("f*")}
+    left = {"f.2024.csv", "f.03.csv", "f.5.npy", "ff.6.csv"}
+    assert there == {"f.1.csv", "f.2.csv.old", "f.4.csv.old", *left}
+
+
 @pytest.mark.parametrize(
     "left_out", [["--id", 1, "--drop", 2], ["--columns", "3,5,6"], ["--columns", "3,4,5,6"]]
 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
-from itertools import count, takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,6 +46,8 @@ Filler = Annotated[
 AUTO = "auto"
 #: what files of intervals have in front of their suffix
 ENDS = ("low", "high")
+#: how far the number of a draw may be from the one before it; draws between them may have been moved away
+MOST_LACKING = 100
 LEVEL = 0.9
 
 
@@ -164,7 +167,7 @@ def _put_aside(target: Path, written: Sequence[str], data: Path) -> None:
     Means with deviations and intervals are one result, draws are another: a run replaces the whole of what it writes a part of.
     """
     means = {"", "std", *ENDS}
-    draws = set(takewhile(lambda n: _beside(target, n).exists(), map(str, count(1))))
+    draws = _draws_of(target) | {word for word in written if word.isdigit()}
     for result in (means, draws):
         if result.isdisjoint(written):
             continue
@@ -173,6 +176,15 @@ def _put_aside(target: Path, written: Sequence[str], data: Path) -> None:
                 old = file.with_name(f"{file.name}.old")
                 os.replace(file, old)
                 console.print(f"of an earlier run, now {escape(str(old))}", soft_wrap=True)
+
+
+def _draws_of(target: Path) -> set[str]:
+    """Numbers of the draws that are there, also where some are not; a number far beyond the others, as a year, is no draw."""
+    name = re.compile(rf"{re.escape(target.stem)}\.([1-9]\d*){re.escape(target.suffix)}")
+    found = (name.fullmatch(file.name) for file in target.parent.iterdir())
+    numbers = sorted(int(each[1]) for each in found if each)
+    near = takewhile(lambda pair: pair[1] - pair[0] <= MOST_LACKING, pairwise([0, *numbers]))
+    return {str(number) for _, number in near}
 
 
 def _is_kind(model: Path) -> bool:
