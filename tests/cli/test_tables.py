@@ -158,6 +158,19 @@ def test_draws_of_an_earlier_run_are_found_where_some_are_gone(
     assert there == {"f.1.csv", "f.2.csv.old", "f.4.csv.old", *left}
 
 
+def test_an_imputation_that_fails_leaves_those_of_earlier_runs(
+    patients: Path, tmp_path: Path
+) -> None:
+    earlier = {"f.std.csv", "f.low.csv", "f.1.csv", "f.2.csv"}
+    for name in earlier:
+        (tmp_path / name).write_text("earlier")
+    run = ["impute", patients, "--model", "bayesian-pca", "--out", tmp_path / "f.csv"]
+    said = dmfvi_command(*run, "--std", "--draws", 1, "--seed", -1)  # no seed
+    assert said.code == 1
+    assert {file.name for file in tmp_path.glob("f*")} == earlier
+    assert all((tmp_path / name).read_text() == "earlier" for name in earlier)
+
+
 @pytest.mark.parametrize(
     "left_out", [["--id", 1, "--drop", 2], ["--columns", "3,5,6"], ["--columns", "3,4,5,6"]]
 )

@@ -128,24 +128,23 @@ def impute(
     with warnings.catch_warnings():  # columns have been matched by name
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         mean, deviation = fitted.impute(given.data, return_std=True)
+        if interval:
+            ends = (calibrated or fitted).impute_interval(given.data, level)
+        if draws:
+            drawn = fitted.impute(given.data, n_draws=draws, random_state=seed)
+    # nothing is renamed before all that is to be written is there
     _put_aside(target, beside if draws else ["", *beside], data)
     if std:
         deviations = _beside(target, "std")
         write_table(deviations, given, deviation, np.ones_like(gaps), measured)
         console.print(f"standard deviations: {escape(str(deviations))}", soft_wrap=True)
     if interval:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="X does not have valid feature names")
-            ends = (calibrated or fitted).impute_interval(given.data, level)
         files = [_beside(target, word) for word in ENDS]
         for file, end in zip(files, ends, strict=True):
             write_table(file, given, end, gaps)
         shown = " and ".join(map(str, files))
         console.print(f"{100 * level:g}% intervals: {escape(shown)}", soft_wrap=True)
     if draws:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="X does not have valid feature names")
-            drawn = fitted.impute(given.data, n_draws=draws, random_state=seed)
         for number, filled in enumerate(drawn, 1):
             write_table(_beside(target, str(number)), given, filled, gaps)
     else:
