@@ -416,3 +416,10 @@ def test_predictions_of_every_kind_are_a_table(form: str, tmp_path: Path) -> Non
     start = 0 if form == "chains" else 1
     assert all(np.isfinite(float(v)) for row in made[1:] for v in row[start:])
     assert dmfvi_command("show", tmp_path / "m").code == 0
+    shown = json.loads(dmfvi_command("show", tmp_path / "m", "--json").out)
+    if form in ("rows", "chains"):  # numbered as p_0, p_1
+        assert [row["component"] for row in shown["means"]] == [0, 1]
+    if form == "chains":
+        assert [list(row) for row in shown["transmat"]] == 2 * [["", "0", "1"]]
+        assert [row[""] for row in shown["transmat"]] == [0, 1]
+        assert shown["startprob"][0].keys() == {"", "0", "1"}
