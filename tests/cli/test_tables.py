@@ -217,6 +217,25 @@ def test_a_fit_says_which_rows_and_columns_it_has_used(patients: Path, tmp_path:
         assert told in said.out
 
 
+@pytest.mark.parametrize(
+    ("words", "features"),
+    [
+        (["kaplan-meier", "--columns", "time,event"], 0),
+        (["cox-regression", "--set", "time=time", "--set", "event=event"], 1),
+    ],
+)
+def test_times_and_events_are_no_features(
+    words: list[object], features: int, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = [f"{1 + n % 9},{n % 3 // 2},{rng.normal():.3f}" for n in range(30)]
+    (tmp_path / "t.csv").write_text("\n".join(["time,event,a", *rows]))
+    more = ["--out", tmp_path / "m", "--json"]
+    said = dmfvi_command("fit", tmp_path / "t.csv", "--model", *words, *more)
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["features"] == features
+
+
 def test_draws_differ_where_cells_are_missing_only(patients: Path, tmp_path: Path) -> None:
     asked = ["--columns", "a,b,c", "--components", 1, "--out", tmp_path / "m"]
     assert dmfvi_command("fit", patients, *asked).code == 0
