@@ -143,6 +143,8 @@ class NetworkEstimator(UncertaintyMixin, ExportMixin, Fitted, BaseEstimator):
     _consensus: ClassVar[str] = "exact-sum"
     #: whether entries of its tables may be missing (NaN)
     _takes_missing: ClassVar[bool] = False
+    #: whether the columns of its rows are features; those of a survival curve are its times and events
+    _has_features: ClassVar[bool] = True
     #: whether all columns have the same noise variance, as columns of one unit have
     _one_noise: ClassVar[bool] = False
     #: parameters whose default is another one where the data are tables in files

@@ -196,7 +196,7 @@ def test_rows_with_gaps_are_predicted_empty_and_counted(table: Path) -> None:
     plain = ["--model", "linear", "--target", "creatinine", "--columns", "age", "--out", "w"]
     assert dmfvi_command("fit", "whole.csv", *plain).code == 0
     said = dmfvi_command("predict", table, "--model", "w", "--out", "w.csv")
-    assert "1 rows lack values, their predictions are left empty" in said.err
+    assert "1 row lacks values, its prediction is left empty (--set missing=impute" in said.err
     assert Path("w.csv").read_text().splitlines()[4] == ",,,"
     said = dmfvi_command("predict", table, "--model", "r", "--id", "patient")
     assert said.code == 0, said.err

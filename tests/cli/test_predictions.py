@@ -76,6 +76,32 @@ def test_the_exposure_that_a_model_was_fitted_with_counts(
     assert abs(found.sum() / events.sum() - 1.0) < 0.1
 
 
+@pytest.mark.parametrize("role", ["exposure", "offset"])
+def test_rows_without_exposure_or_offset_are_predicted_empty(role: str, table: Path) -> None:
+    out = table.parent / "model"
+    fit = ["--model", "poisson", "--target", "events", "--columns", "x", "--set", f"{role}=years"]
+    head, *rows = table.read_text().splitlines()
+    assert dmfvi_command("fit", table, *fit, "--out", out).code in (0, 4)
+    assert dmfvi_command("predict", table, "--model", out).code == 0
+    before = written(table.with_name("rows.predicted.csv"))
+    without = [row.rpartition(",")[0] + "," for row in rows]
+    table.write_text("\n".join([head, *rows[:3], without[3], *rows[4:]]))
+    said = dmfvi_command("predict", table, "--model", out)
+    assert said.code == 0, said.err
+    assert said.err.endswith("rows.csv: 1 row lacks values, its prediction is left empty")
+    made = written(table.with_name("rows.predicted.csv"))
+    assert set(made[3].values()) == {""}
+    assert [*made[:3], *made[4:]] == [*before[:3], *before[4:]]
+    table.write_text("\n".join([head, *without]))
+    said = dmfvi_command("predict", table, "--model", out)
+    assert said.code == 1
+    assert f"rows.csv: no row has its features and {role}" in said.err
+    table.write_text("\n".join([head, *rows[:3], without[3] + "inf"]))
+    said = dmfvi_command("predict", table, "--model", out)
+    assert said.code == 1
+    assert "rows.csv, sample 4, column 'years' is infinite" in said.err
+
+
 def test_show_has_every_coefficient_once(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(table.parent / "model")
     kind = ["--model", "bayesian-poisson-regression", "--target", "events", "--columns", "years"]

@@ -10,7 +10,9 @@ import pytest
 
 import dmfvi
 from cli_run import dmfvi_command
+from dmfvi.deploy.kinds import ModelSettings
 from dmfvi.readers import read_table
+from dmfvi.readers.tables import Reading, Selection, Table
 
 ID = "9007199254740993"  # not a float
 
@@ -143,7 +145,35 @@ def test_files_of_an_earlier_run_are_not_taken_for_this_ones(
     assert there() == {"f", "f.std", "f.low.csv.old", "f.high.csv.old", "f.1", "f.2", "f.3.csv.old"}
 
 
-@pytest.mark.parametrize("left_out", [["--id", 1, "--drop", 2], ["--columns", "3,5,6"]])
+def test_draws_of_an_earlier_run_are_found_where_some_are_gone(
+    patients: Path, tmp_path: Path
+) -> None:
+    """Other files with a number in their name are left alone."""
+    for name in ("f.2.csv", "f.4.csv", "f.2024.csv", "f.03.csv", "f.5.npy", "ff.6.csv"):
+        (tmp_path / name).write_text("earlier")
+    run = ["impute", patients, "--model", "bayesian-pca", "--out", tmp_path / "f.csv"]
+    assert dmfvi_command(*run, "--draws", 1).code == 0
+    there = {file.name for file in tmp_path.glob("f*")}
+    left = {"f.2024.csv", "f.03.csv", "f.5.npy", "ff.6.csv"}
+    assert there == {"f.1.csv", "f.2.csv.old", "f.4.csv.old", *left}
+
+
+def test_an_imputation_that_fails_leaves_those_of_earlier_runs(
+    patients: Path, tmp_path: Path
+) -> None:
+    earlier = {"f.std.csv", "f.low.csv", "f.1.csv", "f.2.csv"}
+    for name in earlier:
+        (tmp_path / name).write_text("earlier")
+    run = ["impute", patients, "--model", "bayesian-pca", "--out", tmp_path / "f.csv"]
+    said = dmfvi_command(*run, "--std", "--draws", 1, "--seed", -1)  # no seed
+    assert said.code == 1
+    assert {file.name for file in tmp_path.glob("f*")} == earlier
+    assert all((tmp_path / name).read_text() == "earlier" for name in earlier)
+
+
+@pytest.mark.parametrize(
+    "left_out", [["--id", 1, "--drop", 2], ["--columns", "3,5,6"], ["--columns", "3,4,5,6"]]
+)
 @pytest.mark.parametrize("head", [True, False])
 def test_numbers_of_columns_are_the_files(
     left_out: list[object], head: bool, patients: Path, tmp_path: Path
@@ -163,6 +193,17 @@ def test_numbers_of_columns_are_the_files(
     np.testing.assert_allclose(dmfvi.load(tmp_path / "m").coef_, direct.coef_, rtol=1e-6)
 
 
+@pytest.mark.parametrize("columns", [("3", "4"), ("a", "b"), ("a", "4"), ("a",)])
+@pytest.mark.parametrize("target", ["b", 4])
+def test_a_target_may_be_among_the_columns_by_name_or_number(
+    columns: tuple[str, ...], target: str | int, patients: Path
+) -> None:
+    reading = Reading(selection=Selection(columns))
+    table = ModelSettings.of("linear", target=target).read(patients, reading)
+    assert isinstance(table, Table)
+    assert table.columns == ["a", "b"]
+
+
 def test_a_fit_says_which_rows_and_columns_it_has_used(patients: Path, tmp_path: Path) -> None:
     more = tmp_path / "more.csv"
     more.write_text("\n".join(patients.read_text().splitlines()[:11]))
@@ -174,6 +215,25 @@ def test_a_fit_says_which_rows_and_columns_it_has_used(patients: Path, tmp_path:
     said = dmfvi_command("fit", patients, *words)
     for told in ("rows used │ 24", "rows dropped │ 6, cells are missing", "features │ 2"):
         assert told in said.out
+
+
+@pytest.mark.parametrize(
+    ("words", "features"),
+    [
+        (["kaplan-meier", "--columns", "time,event"], 0),
+        (["cox-regression", "--set", "time=time", "--set", "event=event"], 1),
+    ],
+)
+def test_times_and_events_are_no_features(
+    words: list[object], features: int, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = [f"{1 + n % 9},{n % 3 // 2},{rng.normal():.3f}" for n in range(30)]
+    (tmp_path / "t.csv").write_text("\n".join(["time,event,a", *rows]))
+    more = ["--out", tmp_path / "m", "--json"]
+    said = dmfvi_command("fit", tmp_path / "t.csv", "--model", *words, *more)
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["features"] == features
 
 
 def test_draws_differ_where_cells_are_missing_only(patients: Path, tmp_path: Path) -> None:
@@ -375,3 +435,10 @@ def test_predictions_of_every_kind_are_a_table(form: str, tmp_path: Path) -> Non
     start = 0 if form == "chains" else 1
     assert all(np.isfinite(float(v)) for row in made[1:] for v in row[start:])
     assert dmfvi_command("show", tmp_path / "m").code == 0
+    shown = json.loads(dmfvi_command("show", tmp_path / "m", "--json").out)
+    if form in ("rows", "chains"):  # numbered as p_0, p_1
+        assert [row["component"] for row in shown["means"]] == [0, 1]
+    if form == "chains":
+        assert [list(row) for row in shown["transmat"]] == 2 * [["", "0", "1"]]
+        assert [row[""] for row in shown["transmat"]] == [0, 1]
+        assert shown["startprob"][0].keys() == {"", "0", "1"}

@@ -302,7 +302,8 @@ def _fit_here(
     details = chosen.details(parts[0]) | {"files": [str(file) for file in files]}
     keep_table(fitted)
     path = save_or_keep(fitted, out / FILE_NAME, details)
-    used = described(parts, chosen.form, chosen.beside, getattr(fitted, "n_dropped_", 0))
+    dropped = getattr(fitted, "n_dropped_", 0)
+    used = described(parts, chosen.form, chosen.beside, dropped, fitted._has_features)
     tell(chosen.title, [*used, *facts_of_fit(fitted, path)], as_json)
     return bool(fitted._ended_well)
 

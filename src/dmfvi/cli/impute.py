@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
-from itertools import count, takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,6 +46,8 @@ Filler = Annotated[
 AUTO = "auto"
 #: what files of intervals have in front of their suffix
 ENDS = ("low", "high")
+#: how far the number of a draw may be from the one before it; draws between them may have been moved away
+MOST_LACKING = 100
 LEVEL = 0.9
 
 
@@ -125,24 +128,23 @@ def impute(
     with warnings.catch_warnings():  # columns have been matched by name
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         mean, deviation = fitted.impute(given.data, return_std=True)
+        if interval:
+            ends = (calibrated or fitted).impute_interval(given.data, level)
+        if draws:
+            drawn = fitted.impute(given.data, n_draws=draws, random_state=seed)
+    # nothing is renamed before all that is to be written is there
     _put_aside(target, beside if draws else ["", *beside], data)
     if std:
         deviations = _beside(target, "std")
         write_table(deviations, given, deviation, np.ones_like(gaps), measured)
         console.print(f"standard deviations: {escape(str(deviations))}", soft_wrap=True)
     if interval:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="X does not have valid feature names")
-            ends = (calibrated or fitted).impute_interval(given.data, level)
         files = [_beside(target, word) for word in ENDS]
         for file, end in zip(files, ends, strict=True):
             write_table(file, given, end, gaps)
         shown = " and ".join(map(str, files))
         console.print(f"{100 * level:g}% intervals: {escape(shown)}", soft_wrap=True)
     if draws:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="X does not have valid feature names")
-            drawn = fitted.impute(given.data, n_draws=draws, random_state=seed)
         for number, filled in enumerate(drawn, 1):
             write_table(_beside(target, str(number)), given, filled, gaps)
     else:
@@ -164,7 +166,7 @@ def _put_aside(target: Path, written: Sequence[str], data: Path) -> None:
     Means with deviations and intervals are one result, draws are another: a run replaces the whole of what it writes a part of.
     """
     means = {"", "std", *ENDS}
-    draws = set(takewhile(lambda n: _beside(target, n).exists(), map(str, count(1))))
+    draws = _draws_of(target) | {word for word in written if word.isdigit()}
     for result in (means, draws):
         if result.isdisjoint(written):
             continue
@@ -173,6 +175,15 @@ def _put_aside(target: Path, written: Sequence[str], data: Path) -> None:
                 old = file.with_name(f"{file.name}.old")
                 os.replace(file, old)
                 console.print(f"of an earlier run, now {escape(str(old))}", soft_wrap=True)
+
+
+def _draws_of(target: Path) -> set[str]:
+    """Numbers of the draws that are there, also where some are not; a number far beyond the others, as a year, is no draw."""
+    name = re.compile(rf"{re.escape(target.stem)}\.([1-9]\d*){re.escape(target.suffix)}")
+    found = (name.fullmatch(file.name) for file in target.parent.iterdir())
+    numbers = sorted(int(each[1]) for each in found if each)
+    near = takewhile(lambda pair: pair[1] - pair[0] <= MOST_LACKING, pairwise([0, *numbers]))
+    return {str(number) for _, number in near}
 
 
 def _is_kind(model: Path) -> bool:

@@ -101,7 +101,8 @@ def predict(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         known = _known_parts(fitted, given, told, data)
-        whole = _predictable(fitted, given.data)
+        complete = _predictable(fitted, given.data)
+        whole = _with_known_parts(complete, known, data)
         names, made = predictions(
             fitted,
             given.data if whole.all() else given.data[whole],
@@ -126,11 +127,14 @@ def predict(
             writer.writerow([*own, *cells])
         text.detach()
     if not whole.all():
-        print(
-            f"{data}: {int((~whole).sum())} rows lack values, their predictions are left empty "
-            "(--set missing=impute at the fit fills them)",
-            file=sys.stderr,
+        empty = int((~whole).sum())
+        told_of = (
+            "1 row lacks values, its prediction is left empty"
+            if empty == 1
+            else f"{empty} rows lack values, their predictions are left empty"
         )
+        hint = "" if complete.all() else " (--set missing=impute at the fit fills features)"
+        print(f"{data}: {told_of}{hint}", file=sys.stderr)
     console.print(f"{int(whole.sum())} predictions: {escape(str(target))}", soft_wrap=True)
 
 
@@ -179,15 +183,34 @@ def _predictable(model: Any, rows: Any) -> np.ndarray:
     return whole if whole.any() else everything  # the model says what it needs
 
 
+def _with_known_parts(complete: np.ndarray, known: Mapping[str, Any], file: Path) -> np.ndarray:
+    """Those of the rows that also have their offset and exposure."""
+    import numpy as np
+
+    whole = complete.copy()
+    for values in known.values():
+        whole &= ~np.isnan(values)
+    if known and not whole.any():
+        raise ValueError(
+            f"{file}: no row has its features and {' and '.join(known)}, which the model needs: fill them in"
+        )
+    return whole
+
+
 def _known_parts(fitted: Any, given: Input, told: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """Offset and exposure of every row, from the columns that the model was fitted with."""
+    from dmfvi.readers.tables import Table, check_finite
+
     found = {}
     for name in ("offset", "exposure"):
         if name not in told:
             continue
         if given.sheet is None:
             raise ValueError(f"{file}: the model needs the column of its {name}: give a .csv file")
-        found[name] = given.sheet.numbers([given.sheet.place(told[name], name)])[:, 0]
+        place = given.sheet.place(told[name], name)
+        values = given.sheet.numbers([place])
+        check_finite(Table(values, [str(told[name])]), file)
+        found[name] = values[:, 0]
     if found and not hasattr(fitted, "predict_interval"):
         raise ValueError(
             f"the model was fitted with {sorted(found)}, which predictions of classes do not take: predict in Python"

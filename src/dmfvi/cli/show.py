@@ -104,7 +104,10 @@ def _word(value: Any) -> str:
 
 
 def tables(model: Any) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
-    """Name, head and rows of what the model has learned, as far as it has it."""
+    """Name, head and rows of what the model has learned, as far as it has it.
+
+    Components of mixtures, states and symbols are numbered from 0, as in predictions and summaries; latent coordinates from 1.
+    """
     import numpy as np
 
     known: Any = getattr(model, "term_names_", None)
@@ -139,15 +142,21 @@ def tables(model: Any) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
             "means",
             head,
             [
-                [k + 1, *([float(weights[k])] if weights is not None else []), *row]
+                [k, *([float(weights[k])] if weights is not None else []), *row]
                 for k, row in enumerate(rows.tolist())
             ],
         )
     for name in ("startprob_", "transmat_", "emissionprob_"):
         if hasattr(model, name):
-            rows = np.atleast_2d(getattr(model, name))
-            head = ["", *(str(i + 1) for i in range(rows.shape[1]))]
-            yield name.strip("_"), head, [[i + 1, *row] for i, row in enumerate(rows.tolist())]
+            found = np.asarray(getattr(model, name))
+            rows = np.atleast_2d(found)
+            head = ["", *map(str, range(rows.shape[1]))]
+            states = range(len(rows)) if found.ndim == 2 else [""]
+            yield (
+                name.strip("_"),
+                head,
+                [[state, *row] for state, row in zip(states, rows.tolist(), strict=True)],
+            )
     if hasattr(model, "component_deviations_"):
         spread = np.asarray(model.component_deviations_).tolist()
         head = ["component", "deviation"]

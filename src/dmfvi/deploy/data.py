@@ -83,11 +83,15 @@ def n_rows(data: Data) -> int:
 
 
 def described(
-    data: Sequence[Data], form: str, beside: Sequence[Column] = (), dropped: int = 0
+    data: Sequence[Data],
+    form: str,
+    beside: Sequence[Column] = (),
+    dropped: int = 0,
+    has_features: bool = True,
 ) -> list[tuple[str, Any, str]]:
     """What a fit has used, as (name, value, words).
 
-    ``beside`` are the columns that are no features, ``dropped`` the rows that were left out.
+    ``beside`` are the columns that are no features, ``dropped`` the rows that were left out. Without ``has_features`` none is a feature.
     """
     count, where = sum(map(n_rows, data)), f" in {len(data)} files" if len(data) > 1 else ""
     tables = [part for part in data if isinstance(part, Table)]
@@ -95,15 +99,16 @@ def described(
         return _described_ratings([part for part in data if isinstance(part, RatingTable)], where)
     width = tables[0].data.shape[1]
     others = {tables[0].place(column, "column") for column in beside}
-    features = [p for p in range(width) if p not in others]
-    gaps = float(np.concatenate([_gaps(table, p) for table in tables for p in features]).mean())
+    rest = [p for p in range(width) if p not in others]
+    n_features = len(rest) if has_features else 0
+    gaps = float(np.concatenate([_gaps(table, p) for table in tables for p in rest]).mean())
     if form == "tracks":
         told = f"{width} points, {count // 2} frames{where}, {gaps:.1%} not seen"
         return [("tracks", told, told)]
     return [
         ("rows used", count - dropped, f"{count - dropped}{where}"),
         ("rows dropped", dropped, f"{dropped}{', cells are missing' if dropped else ''}"),
-        ("features", len(features), str(len(features))),
+        ("features", n_features, str(n_features)),
         ("missing cells", gaps, f"{gaps:.1%}"),
     ]
 

@@ -141,9 +141,8 @@ class ModelSettings:
         kept = tuple(c for name, c in self.columns.items() if self._may_be_words(name))
         selected = reading
         if reading.selection.columns:  # what is named beside the features takes part, too
-            also = [c for c in self.columns.values() if c not in reading.selection.columns]
-            names = (*reading.selection.columns, *also)
-            selected = replace(reading, selection=replace(reading.selection, columns=names))
+            beside = tuple(self.columns.values())
+            selected = replace(reading, selection=replace(reading.selection, beside=beside))
         try:
             return READERS[self.form](path, selected, kept)
         except ValueError as error:

@@ -68,12 +68,13 @@ class Table(NamedTuple):
 class Selection:
     """Which columns of a file take part: all in the file's order, or those named, in the order named.
 
-    ``drop`` and ``id`` do not; ``id`` columns are carried to files of results.
+    ``drop`` and ``id`` do not; ``id`` columns are carried to files of results. ``beside`` are needed with ``columns``, and may be among them.
     """
 
     columns: tuple[Column, ...] = ()
     drop: tuple[Column, ...] = ()
     id: tuple[Column, ...] = ()
+    beside: tuple[Column, ...] = ()
 
     def places(self, sheet: Sheet, also: Sequence[Column] = ()) -> list[int]:
         """Places of the columns that take part; ``also`` are needed beside ``columns``."""
@@ -88,7 +89,7 @@ class Selection:
     ) -> list[int]:
         """As ``places``, for whatever can find a column's place."""
         chosen = [place(c, "--columns") for c in self.columns]
-        needed = [place(c, "column") for c in also]
+        needed = list(dict.fromkeys(place(c, "column") for c in (*self.beside, *also)))
         left_out = {place(c, "--drop") for c in self.drop} | {place(c, "--id") for c in self.id}
         for what, found in (("is needed", needed), ("is in --columns", chosen)):
             for at in found:

@@ -68,6 +68,7 @@ class KaplanMeier(NetworkEstimator):
     times: ArrayLike | None = None
 
     _kept = ("timeline_",)
+    _has_features = False
 
     def fit(
         self,
