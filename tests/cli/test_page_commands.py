@@ -91,7 +91,7 @@ def commands(page: str) -> list[str]:
         if language in ("", "sh", "bash", "shell", "console")
     ]
     lines = [line.partition(" #")[0].strip() for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line]
+    return [line.removeprefix(".venv/bin/") for line in lines if line]
 
 
 def mentioned(page: str) -> list[str]:
@@ -135,6 +135,7 @@ def write_files(folder: Path) -> None:
         np.savetxt(
             folder / f"{name}.csv", triples, "%g", ",", header="user,item,rating", comments=""
         )
+    np.savetxt(folder / "own.csv", rows, "%g", ",", header="a,b,c,d,e,f", comments="")
     for name in ("a", "b", "table"):
         lines = ["patient,ward,age,bmi,died"]
         for n in range(40):

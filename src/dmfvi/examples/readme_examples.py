@@ -12,16 +12,3 @@ low, high = cameras.impute_interval(X, level=0.9)
 tables = cameras.impute(X, n_draws=5, random_state=0)  # multiple imputation
 pooled = BayesianPCA(3, random_state=0).fit(X)  # network=None: one machine
 print(cameras.n_rounds_, max(p.distance(pooled.posterior_) for p in cameras.node_posteriors_))
-
-
-import numpy as np
-from dmfvi import BayesianGaussianMixture, BayesianLogisticRegression, Network
-
-rng = np.random.default_rng(0)
-shards = [rng.normal(size=(40, 3)) + site for site in range(5)]  # one array per clinic
-outcomes = [(rows[:, 0] + rng.normal(size=40) > 2).astype(int) for rows in shards]
-new_rows = rng.normal(size=(4, 3)) + 2
-clinics = BayesianGaussianMixture(3, network=Network.star(5), random_state=0).fit(shards)
-# no clinic needs both outcomes
-risk = BayesianLogisticRegression(network=Network.ring(5)).fit(shards, outcomes)
-chance, spread = risk.predict_proba(new_rows, return_std=True)  # spread: of the logit

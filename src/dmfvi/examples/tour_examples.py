@@ -40,3 +40,16 @@ import dmfvi
 file = Path(tempfile.mkdtemp()) / "model.npz"
 dmfvi.save(model, file)
 same = dmfvi.load(file)
+
+
+import numpy as np
+from dmfvi import BayesianGaussianMixture, BayesianLogisticRegression, Network
+
+rng = np.random.default_rng(0)
+shards = [rng.normal(size=(40, 3)) + site for site in range(5)]  # one array per clinic
+outcomes = [(rows[:, 0] + rng.normal(size=40) > 2).astype(int) for rows in shards]
+new_rows = rng.normal(size=(4, 3)) + 2
+clinics = BayesianGaussianMixture(3, network=Network.star(5), random_state=0).fit(shards)
+# no clinic needs both outcomes
+risk = BayesianLogisticRegression(network=Network.ring(5)).fit(shards, outcomes)
+chance, spread = risk.predict_proba(new_rows, return_std=True)  # spread: of the logit
