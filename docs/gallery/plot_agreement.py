@@ -2,7 +2,8 @@
 Nodes agree with the pooled fit
 ===============================
 
-Five nodes on a ring fit one Bayesian PCA to data with missing entries. The curves show how far each round is from convergence.
+Five nodes on a ring fit a Bayesian PCA to data with missing entries. The left plot shows the convergence over the
+rounds, the right plot the network.
 """
 
 import matplotlib.pyplot as plt

@@ -1,8 +1,8 @@
 """
-Lost messages cost rounds and not a bit
-=======================================
+Lost messages do not change the result
+======================================
 
-The same fit with more and more of its messages lost: more rounds, the same bits.
+The same fit runs with an increasing share of lost messages. It takes more rounds and gives the same bits.
 """
 
 import matplotlib.pyplot as plt

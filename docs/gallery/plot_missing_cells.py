@@ -1,8 +1,9 @@
 """
-Filled cells with intervals
-===========================
+Imputation with intervals
+=========================
 
-A third of the cells of a table is missing. The model fills them with intervals, of which about 90 % hold the true value.
+A third of the cells of a table is missing. The model imputes them with intervals. About 90 % of the intervals contain
+the true value.
 """
 
 import matplotlib.pyplot as plt

@@ -2,7 +2,7 @@
 Odds ratios over three sites
 ============================
 
-A logistic regression whose rows stay at three sites, as a forest plot with intervals.
+A logistic regression with rows at three sites, shown as a forest plot with intervals.
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
 """
-Intervals of mean field and of linear response
+Intervals by mean field and by linear response
 ==============================================
 
-Mean field treats the scores of PCA as independent of its location, so the location's deviations come out too small. Linear
-response corrects them with the same sums over the same network.
+Mean field treats the scores of PCA as independent of its location. The deviations of the location are therefore too
+small. Linear response corrects them with sums over the same network.
 """
 
 import matplotlib.pyplot as plt
