@@ -27,7 +27,7 @@ from dmfvi.storage.files import model_file
 app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Exact decentralized variational inference: every node ends with the pooled posterior.",
+    help="Decentralized Bayesian inference: nodes keep their data, and every node ends with the posterior of all data.",
 )
 app.add_typer(ratings_app, name="ratings")
 app.command(cls=CommandOfKinds)(fit)
@@ -59,12 +59,12 @@ def common(
         ),
     ] = False,
 ) -> None:
-    """Exact decentralized variational inference: every node ends with the pooled posterior."""
+    """Decentralized Bayesian inference: nodes keep their data, and every node ends with the posterior of all data."""
 
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the figure goes.")] = Path("dmfvi-demo"),
+    out: Annotated[Path, typer.Option(help="Directory of the figure.")] = Path("dmfvi-demo"),
     seed: Annotated[int, typer.Option(help="Seed of the data and the start.")] = 0,
 ) -> None:
     """Five cameras on a ring learn one Bayesian PCA model from data with missing entries.
@@ -116,7 +116,7 @@ def report(
         Path | None, typer.Option(help="The .html file. By default report.html beside the model.")
     ] = None,
 ) -> None:
-    """Write an HTML page about a fitted model: the answer in words and pictures, and how the fit went.
+    """Write an HTML report of a fitted model: results in words and figures, and convergence.
 
     Example: dmfvi report dmfvi-model
     """
@@ -135,12 +135,14 @@ def report(
 def warmup(
     components: Annotated[
         list[int] | None,
-        typer.Option(help="Components of the ratings to come, 12 by default; may be repeated."),
+        typer.Option(
+            help="Number of components of ratings models to compile for, 12 by default; may be repeated."
+        ),
     ] = None,
 ) -> None:
-    """Compile all inner loops now, once after installing, instead of when each is first used.
+    """Compile all inner loops in advance instead of on first use.
 
-    They are kept where numba keeps them: beside the package, or in $NUMBA_CACHE_DIR.
+    Compiled code is stored beside the package, or in $NUMBA_CACHE_DIR.
 
     Example: dmfvi warmup
     """

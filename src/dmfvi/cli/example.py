@@ -33,13 +33,13 @@ def example(
     what: Annotated[
         Example,
         typer.Argument(
-            help="hospital, tracks or ratings: data. model: a skeleton of a model of your own. docs: the Python examples of the documentation."
+            help="hospital, tracks or ratings: data. model: a skeleton of a custom model. docs: the Python examples of the documentation."
         ),
     ],
-    folder: Annotated[Path, typer.Argument(help="Where the files go.")],
+    folder: Annotated[Path, typer.Argument(help="Folder for the files.")],
     seed: Annotated[int, typer.Option(help="Seed of the generated data.")] = 0,
 ) -> None:
-    """Write small files, data or programs, and say which commands to try on them.
+    """Write example files, data or programs, and print commands to try on them.
 
     Example: dmfvi example hospital trial
     """

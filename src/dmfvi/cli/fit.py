@@ -88,36 +88,41 @@ def fit(
     ] = None,
     formula: Annotated[
         str | None,
-        typer.Option(help="Of a regression, instead of --target: 'y ~ age + C(sex) * dose'."),
+        typer.Option(
+            help="Formula of a regression, instead of --target: 'y ~ age + C(sex) * dose'."
+        ),
     ] = None,
     time: Annotated[
         str | None,
-        typer.Option(help="Column of times until an event, of a survival model: name or number."),
+        typer.Option(help="Column of times until an event (survival models): name or number."),
     ] = None,
     event: Annotated[
         str | None,
-        typer.Option(help="Column that is 1 for an event, 0 where the time is cut off."),
+        typer.Option(help="Column that is 1 for an event, 0 for a censored time."),
     ] = None,
     strata: Annotated[
         str | None,
-        typer.Option(help="Column of strata with a baseline of their own, of a Cox model."),
+        typer.Option(help="Column of strata, each with its own baseline hazard (Cox model)."),
     ] = None,
     groups: Annotated[
         str | None, typer.Option(help="Column of the groups of a mixed model, name or number.")
     ] = None,
     sequence: Annotated[
-        str | None, typer.Option(help="Column that numbers sequences, its name or number from 1.")
+        str | None,
+        typer.Option(help="Column that identifies sequences, its name or number from 1."),
     ] = None,
     components: Annotated[int | None, typer.Option(help="--set n_components=...")] = None,
     covariance: Annotated[str | None, typer.Option(help="--set covariance_type=...")] = None,
     tol: Annotated[float | None, typer.Option(help="Relative accuracy of the posterior.")] = None,
-    max_iter: Annotated[int | None, typer.Option(help="Sweeps over the data at most.")] = None,
+    max_iter: Annotated[
+        int | None, typer.Option(help="Maximum number of sweeps over the data.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the start, 0 by default.")] = None,
     nodes: Annotated[
         int | None,
-        typer.Option(help="Nodes the rows are split over; by default one per file."),
+        typer.Option(help="Number of nodes to split the rows over; by default one per file."),
     ] = None,
-    topology: Annotated[Topology, typer.Option(help="Who talks to whom.")] = Topology.ring,
+    topology: Annotated[Topology, typer.Option(help="Graph of the network.")] = Topology.ring,
     out: Annotated[
         Path,
         typer.Option(help="Directory of the model; mpi: rank 0's, or every rank's with {rank}."),
@@ -134,17 +139,17 @@ def fit(
     quiet: Quiet = False,
     verbose: Verbose = False,
     engine: Annotated[
-        Where, typer.Option(help="local, or mpi: one node a rank, {rank} in DATA is its number.")
+        Where, typer.Option(help="local, or mpi: one node per rank, {rank} in DATA is its number.")
     ] = Where.local,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="mpi: folder of checkpoints, one a rank.")
+        Path | None, typer.Option(help="mpi: folder of checkpoints, one per rank.")
     ] = None,
     every: Annotated[int, typer.Option(help="mpi: rounds between checkpoints.")] = 20,
-    resume: Annotated[bool, typer.Option(help="mpi: go on from the checkpoints.")] = False,
+    resume: Annotated[bool, typer.Option(help="mpi: continue from the checkpoints.")] = False,
 ) -> None:
     """Fit a model to a table: on one machine, one node per file, or split evenly over --nodes.
 
-    Ends with status 4 when the nodes have not converged; the model is saved all the same.
+    The exit code is 4 if the fit has not converged; the model is saved anyway.
 
     Example: dmfvi fit site0.csv site1.csv --id patient --target outcome --model bayesian-logistic-regression
     """
@@ -199,7 +204,7 @@ def fit(
 def models(
     model: Annotated[str | None, typer.Argument(help="One kind; all of them by default.")] = None,
 ) -> None:
-    """Kinds of models, for dmfvi fit and dmfvi node, with their settings.
+    """List the models of dmfvi fit and dmfvi node, with their settings.
 
     Example: dmfvi models gaussian-hmm
     """

@@ -77,7 +77,7 @@ def impute(
     calibration: Annotated[
         Calibration,
         typer.Option(
-            help="Intervals as the model has them, or stretched column by column to cover observed entries that are hidden in turn; "
+            help="Intervals of the model, or intervals stretched column by column to cover held-out observed entries; "
             "that takes ten more fits to this table."
         ),
     ] = Calibration.MODEL,
@@ -92,9 +92,9 @@ def impute(
 ) -> None:
     """Fill the missing entries of a table with their predictive means.
 
-    Observed cells, ids and columns that the model does not know are copied as they are in the file. Standard deviations are
-    written for the model's columns, beside the --id columns. Of means and of draws, files of an earlier run that this
-    one does not write again get the ending .old.
+    Observed cells, ids and columns that the model does not use are copied unchanged. Standard deviations are
+    written for the model's columns, beside the --id columns. Files of an earlier run that this run does not write again
+    are renamed with the suffix .old.
 
     Example: dmfvi impute table.csv --model model --id patient --std
     """

@@ -46,7 +46,8 @@ ENDED_WELL = (0, ExitCode.PARTIAL, ExitCode.NOT_CONVERGED)
 
 
 Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Plain text, on loopback only, for a trial.")
+    bool,
+    typer.Option("--insecure", help="Allow unencrypted messages, on loopback only, for a test."),
 ]
 
 
@@ -54,13 +55,13 @@ def node(
     config: Annotated[Path, typer.Option(help="The node's TOML file.")],
     insecure: Insecure = False,
     log_level: Annotated[
-        LogLevel, typer.Option(help="What is logged to the error stream.")
+        LogLevel, typer.Option(help="Level of the log on standard error.")
     ] = LogLevel.info,
 ) -> None:
-    """Run one node: meet the neighbours, agree, fit, and keep a copy of the posterior.
+    """Run one node: connect to the neighbours, fit, and save a copy of the posterior.
 
-    SIGTERM or Ctrl-C makes the node leave: the others go on without its data. Ends with status 3 when data of a node
-    are missing from the result, with 4 when the nodes have not converged; the result is kept all the same.
+    SIGTERM or Ctrl-C makes the node leave: the others continue without its data. The exit code is 3 if data of a node
+    are missing from the result, and 4 if the fit has not converged; the result is saved anyway.
 
     Example: dmfvi node --config node.toml
     """
@@ -71,10 +72,10 @@ def node(
 
 @keys_app.command("init")
 def keys_init(
-    folder: Annotated[Path, typer.Argument(help="Where the authority's key and certificate go.")],
+    folder: Annotated[Path, typer.Argument(help="Folder for the authority's key and certificate.")],
     name: Annotated[str, typer.Option(help="Name in the authority's certificate.")] = "dmfvi",
 ) -> None:
-    """Make a certificate authority; keep its ca.key offline, give ca.pem to every node.
+    """Create a certificate authority; keep its ca.key offline, give ca.pem to every node.
 
     Example: dmfvi keys init keys
     """
@@ -113,9 +114,11 @@ def keys_issue(
 def launch(
     cluster: Annotated[Path, typer.Argument(help="TOML file with a list: nodes = [...].")],
     insecure: Insecure = False,
-    timeout: Annotated[float, typer.Option(help="Seconds after which all are stopped.")] = 3600.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds after which all nodes are stopped.")
+    ] = 3600.0,
 ) -> None:
-    """Start all nodes of a file on this machine, for a trial, with one live table of them.
+    """Start all nodes of a file on this machine, for a test, with a live table.
 
     The file lists the nodes' own files: nodes = ["node0.toml", "node1.toml"]. All nodes end with this command.
 

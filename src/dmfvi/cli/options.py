@@ -21,7 +21,7 @@ Header = Annotated[
 Separator = Annotated[
     str | None,
     typer.Option(
-        help="Between cells. By default what the first line has: a tab, ; or ,",
+        help="Separator of cells. By default detected from the first line: a tab, ; or ,",
         rich_help_panel=FILES,
     ),
 ]
@@ -29,7 +29,7 @@ Decimal = Annotated[str, typer.Option(help="Decimal sign, . or a comma.", rich_h
 Missing = Annotated[
     list[str] | None,
     typer.Option(
-        help="A word that marks missing cells, beside an empty cell, NA, #N/A, NaN, null and ?; may be repeated.",
+        help="Text that marks missing cells, besides an empty cell, NA, #N/A, NaN, null and ?; may be repeated.",
         rich_help_panel=FILES,
     ),
 ]
@@ -51,7 +51,7 @@ Id = Annotated[
     list[str] | None,
     typer.Option(
         "--id",
-        help="Columns that identify rows: not learned from, carried into results; as --columns.",
+        help="Columns that identify rows: not used in the fit, copied to the results; as --columns.",
         rich_help_panel=FILES,
     ),
 ]

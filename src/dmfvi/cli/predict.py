@@ -56,7 +56,7 @@ class Input:
 
 
 def predict(
-    data: Annotated[Path, typer.Argument(help="Table with the features that the model knows.")],
+    data: Annotated[Path, typer.Argument(help="Table with the features of the model.")],
     model: Model,
     out: Annotated[
         Path | None, typer.Option(help=".csv to write. By default beside the data.")
@@ -74,7 +74,7 @@ def predict(
     """Predict from a table by a saved model, one line per row, with uncertainty; --id columns come first.
 
     Regression: means, deviations, intervals. Classifiers and mixtures: the most probable class and all probabilities.
-    Chains: states. PCA and topics: latent coordinates.
+    Hidden Markov models: states. PCA and topics: latent coordinates.
 
     Example: dmfvi predict new.csv --model model --id patient
     """

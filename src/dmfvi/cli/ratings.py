@@ -86,47 +86,57 @@ def fit(
         ),
     ],
     components: Annotated[int, typer.Option(help="Rank.")] = 12,
-    nodes: Annotated[int, typer.Option(help="Nodes the users are split over; 1 is pooled.")] = 1,
-    topology: Annotated[Topology, typer.Option(help="Who talks to whom.")] = Topology.ring,
+    nodes: Annotated[
+        int, typer.Option(help="Number of nodes to split the users over; 1 is pooled.")
+    ] = 1,
+    topology: Annotated[Topology, typer.Option(help="Graph of the network.")] = Topology.ring,
     out: Annotated[Path, typer.Option(help="Directory of the model.")] = Path("dmfvi-ratings"),
-    sweeps: Annotated[int, typer.Option(help="Sweeps over all ratings, at most with --tol.")] = 20,
+    sweeps: Annotated[
+        int, typer.Option(help="Number of sweeps over all ratings; the maximum with --tol.")
+    ] = 20,
     tol: Annotated[
         float | None,
-        typer.Option(help="Stop when a sweep changes the items by less, 1e-3 for example."),
+        typer.Option(
+            help="Stop when a sweep changes the items by less than this, for example 1e-3."
+        ),
     ] = None,
     top_n: Annotated[
-        int | None, typer.Option(help="Also recall and NDCG of this many best items.")
+        int | None, typer.Option(help="Also compute recall and NDCG of this many best items.")
     ] = None,
-    holdout: Annotated[float, typer.Option(help="Part of the ratings to hold out.")] = 0.0,
+    holdout: Annotated[float, typer.Option(help="Fraction of the ratings to hold out.")] = 0.0,
     probe: Annotated[
         Path | None, typer.Option(help="File that names the ratings to hold out.")
     ] = None,
     predictions: Annotated[
-        Path | None, typer.Option(help=".csv for predictions of what was held out.")
+        Path | None, typer.Option(help=".csv for predictions of the held-out ratings.")
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on from the checkpoint in --out.")] = False,
-    noise: Annotated[Noise, typer.Option(help="Noise level per user, or one.")] = Noise.user,
+    resume: Annotated[bool, typer.Option(help="Continue from the checkpoint in --out.")] = False,
+    noise: Annotated[
+        Noise, typer.Option(help="One noise level per user, or one for all.")
+    ] = Noise.user,
     choice_features: Annotated[
         int, typer.Option(help="Coordinates of who rates what for the prior means.")
     ] = 16,
     low: Annotated[float | None, typer.Option(help="Lowest rating of the scale.")] = None,
     high: Annotated[float | None, typer.Option(help="Highest rating of the scale.")] = None,
     columns: Columns = None,
-    text_ids: Annotated[bool | None, typer.Option(help="Ids are words.")] = None,
+    text_ids: Annotated[bool | None, typer.Option(help="Ids are text.")] = None,
     cache: Annotated[bool, typer.Option(help="Keep a compact copy of parsed ratings.")] = True,
     seed: Annotated[int, typer.Option(help="Seed of the start and of the hold-out.")] = 0,
     engine: Annotated[
         Where,
-        typer.Option(help="mpi: one node a rank under mpiexec, each with a file part-{rank}.csv."),
+        typer.Option(
+            help="mpi: one node per rank under mpiexec, each with a file part-{rank}.csv."
+        ),
     ] = Where.local,
     every: Annotated[int, typer.Option(help="Rounds between checkpoints of a rank (mpi).")] = 20,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Fit a Bayesian factorization; Ctrl-C keeps what was learned, --resume goes on.
+    """Fit a Bayesian factorization; Ctrl-C keeps a checkpoint, --resume continues from it.
 
-    Ends with status 4 when --tol was not met; the model is saved all the same.
+    The exit code is 4 if --tol was not met; the model is saved anyway.
 
     Example: dmfvi ratings fit ratings.csv --components 8 --holdout 0.1 --out model
     """
@@ -237,19 +247,20 @@ def predict(
 @app.command()
 def recommend(
     model: Annotated[Path, typer.Option(help="Directory that dmfvi ratings fit wrote.")],
-    user: Annotated[str | None, typer.Option(help="Whom to recommend to.")] = None,
+    user: Annotated[str | None, typer.Option(help="User to recommend items to.")] = None,
     users: Annotated[
-        str | None, typer.Option(help="File with one user a line, or all: results go to --out.")
+        str | None,
+        typer.Option(help="File with one user per line, or all; results are written to --out."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help=".csv of the recommendations.")] = None,
-    n: Annotated[int, typer.Option(help="How many items.")] = 10,
+    n: Annotated[int, typer.Option(help="Number of items.")] = 10,
     strategy: Annotated[
         Strategy,
         typer.Option(help="Expected rating, its upper confidence bound, or a posterior draw."),
     ] = Strategy.mean,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
 ) -> None:
-    """The best items that a user has not rated yet, for one user or into a file for many.
+    """Recommend items that a user has not rated yet, for one user or for many in a file.
 
     Example: dmfvi ratings recommend --model model --users all --out best.csv
     """

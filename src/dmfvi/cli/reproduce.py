@@ -42,14 +42,16 @@ def reproduce(
         Path | None,
         typer.Option(help=f"Directory of the recorded data; by default ${DATA_VARIABLE}."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where results go.")] = Path("dmfvi-reproduction"),
+    out: Annotated[Path, typer.Option(help="Directory of the results.")] = Path(
+        "dmfvi-reproduction"
+    ),
     jobs: Annotated[
-        int | None, typer.Option(help="Cases at the same time; by default one per core.")
+        int | None, typer.Option(help="Number of parallel cases; by default one per core.")
     ] = None,
 ) -> None:
-    """Run the paper's experiments: tables with its numbers beside ours, figures, results.json and .csv.
+    """Run the paper's experiments and compare with its numbers: tables, figures, results.json and .csv.
 
-    An interrupted run goes on where it was.
+    An interrupted run continues where it stopped.
 
     Example: dmfvi reproduce cube --full
     """

@@ -48,11 +48,13 @@ def sfm(
     tracks: Annotated[
         Path, typer.Argument(help="Tracks: .mat, .csv, .npy or .npz; 2F x P or frame,point,x,y.")
     ],
-    cameras: Annotated[int, typer.Option(help="Cameras the frames are split over; 1: pooled.")] = 1,
-    topology: Annotated[Topology, typer.Option(help="Who talks to whom.")] = Topology.ring,
+    cameras: Annotated[
+        int, typer.Option(help="Number of cameras to split the frames over; 1 is pooled.")
+    ] = 1,
+    topology: Annotated[Topology, typer.Option(help="Graph of the network.")] = Topology.ring,
     metric: Annotated[Metric, typer.Option(help="Metric upgrade.")] = Metric.orthographic,
     motion: Annotated[
-        float | None, typer.Option(help="Which moving object, where the file labels them.")
+        float | None, typer.Option(help="Moving object to use, if the file labels several.")
     ] = None,
     min_frames: Annotated[
         int | None, typer.Option(help="Leave out points seen in fewer frames.")
@@ -62,19 +64,20 @@ def sfm(
         typer.Option(help="Columns of frame, point, x and y: 'frame_id,track_id,u,v'."),
     ] = None,
     matrix: Annotated[
-        bool, typer.Option("--matrix", help="A table that looks like observations is a matrix.")
+        bool,
+        typer.Option("--matrix", help="Read a table that looks like observations as a matrix."),
     ] = False,
     out: Annotated[Path, typer.Option(help="Directory of the results.")] = Path("dmfvi-sfm"),
-    max_iter: Annotated[int, typer.Option(help="Sweeps over the tracks at most.")] = 5000,
+    max_iter: Annotated[int, typer.Option(help="Maximum number of sweeps over the tracks.")] = 5000,
     seed: Annotated[int, typer.Option(help="Seed of the start.")] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """3-D structure with uncertainty from point tracks that no camera shares.
+    """Reconstruct 3-D points with uncertainty from point tracks; cameras do not share their tracks.
 
     Writes model.npz, structure.ply, structure.csv, structure.png, cameras.csv and tracks.csv (every point in every frame,
-    with deviations). Ends with status 4 when the nodes have not converged.
+    with deviations). The exit code is 4 if the fit has not converged.
 
     Example: dmfvi sfm tracks.csv --cameras 5 --out result
     """

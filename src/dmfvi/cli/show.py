@@ -23,7 +23,7 @@ def show(
     model: Annotated[Path, typer.Argument(help="Directory that a fit wrote, or its model.npz.")],
     as_json: Json = False,
 ) -> None:
-    """What a saved model has learned: coefficients, components, classes, members and convergence.
+    """Show a saved model: coefficients, components, classes, members and convergence.
 
     Example: dmfvi show dmfvi-model
     """

@@ -165,7 +165,7 @@ class GaussianHMM(GaussianComponents, HiddenMarkovEstimator):
 class CategoricalHMM(HiddenMarkovEstimator):
     """Bayesian hidden Markov model of symbols 0, 1, 2, ..., pooled or over a network of nodes.
 
-    Data are sequences of whole numbers, (T,) or (T, 1), in the forms of ``GaussianHMM``; -1 or NaN is missing.
+    Data are sequences of integers, (T,) or (T, 1), in the forms of ``GaussianHMM``; -1 or NaN is missing.
 
     Parameters
     ----------

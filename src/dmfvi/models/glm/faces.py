@@ -38,8 +38,8 @@ Links = Literal["identity", "log", "logit", "probit"]
 class GeneralizedLinearModel(GlmEstimator):
     """Generalized linear model with a Gaussian posterior over its coefficients, the same at every node.
 
-    The posterior is the Gaussian with the least KL(q || exact posterior), found by agreed sums of Gauss-Hermite expectations; a
-    node need not hold all classes, or any event.
+    The posterior is the Gaussian with the smallest KL(q || exact posterior), computed from sums of Gauss-Hermite expectations
+    over the network. A node need not hold all classes, or any event.
 
     Parameters
     ----------
@@ -132,9 +132,9 @@ class BayesianPoissonRegression(RegressorMixin, GlmEstimator):
 
 @dataclass(eq=False, repr=False)
 class BayesianLogisticRegression(ClassifierMixin, GlmEstimator):
-    """Logistic regression with a posterior over its coefficients, at every node, in a few agreed sums.
+    """Logistic regression with the pooled posterior over its coefficients at every node, from a few sums over the network.
 
-    Two classes are a Bernoulli model, more are one softmax. A node need not hold all classes.
+    Two classes use a Bernoulli model, more use one softmax model. A node need not hold all classes.
 
     Parameters
     ----------

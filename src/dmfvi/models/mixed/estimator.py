@@ -40,15 +40,15 @@ REACHABLE = 50.0
 
 @dataclass(eq=False, repr=False)
 class MixedModel(MixedAnswers):
-    """Regression with an intercept, and slopes if wanted, that differ from group to group: the pooled posterior at every node.
+    """Regression with random intercepts, and optional random slopes, by group: the pooled posterior at every node.
 
         eta = x.w + v.b_g,   b_g ~ N(0, S),   v = (1, columns with random slopes)
 
-    A site integrates the effects of groups that no other site has out (adaptive Gauss-Hermite quadrature, exact for Gaussian targets) and sends
-    sums over groups; effects of single groups stay where they are. Sites compare digests of their labels: a label at two sites is refused, unless
-    ``nested`` says that it is two groups, or ``across_sites`` that it is one. Of those the sites agree on the integrand point by point, so sums over each
-    one's rows leave a site, and all sites could compute its effects: regard the rows of shared groups as disclosed to all sites (bernoulli, poisson), or their
-    moments (gaussian). Labels do not leave a site.
+    For groups at one site only, the site integrates out their effects (adaptive Gauss-Hermite quadrature, exact for Gaussian targets) and sends
+    sums over groups; effects of single groups stay at the site. Sites compare digests of their labels. A label at two sites is rejected, unless
+    ``nested`` declares it as two groups, or ``across_sites`` as one. For groups across sites, the sites agree on the integrand point by point. Sums over
+    the rows of each such group leave a site, and all sites could compute its effects: regard the rows of shared groups as disclosed to all sites
+    (bernoulli, poisson), or their moments (gaussian). Labels do not leave a site.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ from dmfvi.validation import check_positive, check_whole
 class BayesianGaussianMixture(ClusterEstimator, GaussianComponents):
     """Bayesian mixture of Gaussians, pooled or over a network of nodes, with missing entries (NaN).
 
-    Every node sees its own rows only, maybe of some components only, and ends with the posterior that one machine
+    Every node sees its own rows only, possibly from some components only, and ends with the posterior that one machine
     holding all rows would have computed. Missing entries are marginalised, not filled in.
 
     Parameters

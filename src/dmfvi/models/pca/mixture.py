@@ -35,9 +35,9 @@ from dmfvi.validation import (
 
 @dataclass(eq=False, repr=False)
 class MixtureOfPCA(ClusterEstimator):
-    """Clusters that each have their own low-dimensional linear structure, pooled or over a network.
+    """Mixture of Bayesian PCAs: clusters with their own low-dimensional linear structure, pooled or over a network.
 
-    Each cluster is a Bayesian PCA. Missing entries are NaN.
+    Missing entries are NaN.
 
     Parameters
     ----------

@@ -28,8 +28,8 @@ class PPCA(FactorEstimator):
     """Probabilistic PCA by maximum likelihood, with missing data.
 
     ``network=None`` is EM on all data (Tipping & Bishop 1999); with a network it is D-PPCA (Yoon & Pavlovic
-    2012): ADMM on loadings, mean and noise precision, one E-step a round. Kept as the baseline that
-    ``BayesianPCA`` is compared with: it gives no uncertainty of the loadings, and it is slow: with missing entries
+    2012): ADMM on loadings, mean and noise precision, one E-step per round. It is a baseline for comparison with
+    ``BayesianPCA``. It gives no uncertainty of the loadings, and it is slow. With missing entries
     the likelihood is so flat that pooled and distributed loadings may differ in the third digit at ``tol=1e-5``.
     ``Federation(network, consensus="bregman-admm")`` runs EM on agreed sums instead, which is the pooled fit.
 

@@ -17,9 +17,9 @@ from dmfvi.models.pca.start import Units
 class SVDFactorization(FactorEstimator):
     """Best low-rank approximation in least squares (Tomasi & Kanade 1992 for tracks), on one machine.
 
-    Complete data: one truncated SVD. With missing entries: they are filled from the approximation and the
-    decomposition repeated until nothing moves (each step lowers the squared error of what is observed). It
-    needs all data in one place and gives no uncertainty of the loadings; ``BayesianPCA`` is compared with it.
+    Complete data take one truncated SVD. Missing entries are filled from the approximation, and the decomposition is
+    repeated until it converges (each step lowers the squared error of the observed entries). It needs all data on one
+    machine and gives no uncertainty of the loadings. It is a baseline for comparison with ``BayesianPCA``.
 
     Parameters
     ----------

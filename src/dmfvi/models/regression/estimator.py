@@ -31,7 +31,7 @@ VAGUE = 1e-3
 
 @dataclass(eq=False, repr=False)
 class BayesianLinearRegression(RegressorMixin, Regression):
-    """Linear regression with unknown noise: the exact posterior, at every node, in one agreed sum.
+    """Linear regression with unknown noise: the exact pooled posterior at every node, from one sum over the network.
 
         y = x.w + intercept + noise,  w | t ~ N(0, 1/(t P)),  t = 1/noise variance ~ Gamma
 

@@ -59,8 +59,8 @@ class StructureFromMotion(NetworkEstimator):
     """3-D points with covariances from 2-D tracks, pooled or over a network of cameras.
 
     Each camera keeps its tracks; neighbours exchange statistics of the structure only. The direction of every
-    camera and its offset are learned together, so that frames need no common centroid: the centroid of what is seen
-    is another point in every frame. A coordinate that is missing alone (x without y) is used.
+    camera and its offset are learned together, so that frames need no common centroid: the centroid of the visible points
+    differs from frame to frame. If only one coordinate of a point is observed (x without y), it is used.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ WEAK = 1.0
 
 @dataclass(eq=False, repr=False)
 class CoxRegression(SurvivalRegression):
-    """Cox's proportional hazards, stratified by site: every site has a baseline hazard of its own, and all share the hazard ratios.
+    """Cox's proportional hazards, stratified by site: every site has its own baseline hazard, and all share the hazard ratios.
 
     The posterior is the Gaussian at the mode of the partial likelihood times the prior, the same at every node. A site sends sums over its
     own risk sets only.

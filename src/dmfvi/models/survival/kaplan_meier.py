@@ -35,8 +35,8 @@ class KaplanMeier(NetworkEstimator):
 
         S(t) = prod over times t_k <= t of (1 - events_k / at risk_k)
 
-    Events and numbers at risk at each time of the grid are sums over the nodes. With all distinct times as the grid it is Kaplan & Meier's estimate to
-    the last digit.
+    Events and numbers at risk at each time of the grid are sums over the nodes. If the grid has all distinct times, it equals the
+    Kaplan-Meier estimate to the last digit.
 
     Parameters
     ----------

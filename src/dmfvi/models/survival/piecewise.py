@@ -26,7 +26,7 @@ DRAWS = 1000
 
 @dataclass(eq=False, repr=False)
 class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type: ignore[misc]
-    """Proportional hazards with a hazard that is constant between agreed times: the pooled posterior at every node.
+    """Proportional hazards with a piecewise constant hazard: the pooled posterior at every node.
 
         hazard(t | x) = exp(a_k + x.w)  for t in the k-th interval
 

@@ -33,7 +33,7 @@ from dmfvi.validation import (
 class LatentDirichletAllocation(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkEstimator
 ):
-    """Topics of documents, which stay where they are: nodes exchange expected counts of topic and term.
+    """Topic model of documents that stay at their node: nodes exchange expected counts of topic and term.
 
     Parameters
     ----------
