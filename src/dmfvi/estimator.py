@@ -54,9 +54,9 @@ tol : float
 max_iter : int
     Largest number of sweeps (iterations); reaching it gives a ``ConvergenceWarning``.
 random_state : int, RandomState or None
-    Seed of the start. All nodes use node 0's.
+    Seed of the start. All nodes use that of node 0.
 verbose : int
-    0 is silent, 1 shows a progress bar (a line every five seconds where there is no terminal), 2 a row for each node."""
+    0 is silent, 1 shows a progress bar (without a terminal, a line every five seconds), 2 shows a row for each node."""
 ATTRIBUTES = """\
 posterior_ : object
     Posterior of node 0, in the units of the data; of node i in ``at_node(i)``.
@@ -65,15 +65,15 @@ node_posteriors_ : list
 lower_bound_ : float
     Evidence lower bound, with all constants.
 n_samples_ : int
-    Rows of all nodes, where rows are given and all nodes run in this process.
+    Number of rows of all nodes, if the data are rows and all nodes run in this process.
 n_iter_ : int
     Number of sweeps.
 n_rounds_ : int
     Number of message rounds of the fit, without its start.
 n_start_rounds_ : int
-    Number of message rounds in which the nodes agreed on the start, with those of fits from other starts that were not kept.
+    Number of message rounds of the start, including fits from other starts that were not kept.
 n_start_bytes_ : int
-    Bytes sent in those.
+    Number of bytes sent in these rounds.
 history_ : dict of arrays
     One entry per round: ``round``, ``objective`` (the bound), ``change``, ``disagreement``, ``bytes_sent``,
     ``limited_steps``.
@@ -83,9 +83,9 @@ node_history_ : dict of arrays
 converged_ : bool
     Whether the nodes met ``tol`` and stopped by themselves.
 n_features_in_ : int
-    Number of columns, where the data are a table.
+    Number of columns, if the data are a table.
 feature_names_in_ : array of str
-    Names of the columns, where the data had names.
+    Names of the columns, if the data had names.
 consensus_ : dict
     The rule that ran, how its sums travel, nodes, numbers of a vector, and rounds of a sweep without loss; of exact sums also ``cost``:
     rounds, bytes and seconds of a sum by each transport in the cost model."""
