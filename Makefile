@@ -7,7 +7,7 @@ RUN_STAMP := $(VENV)/.installed-run
 DOCS_STAMP := $(VENV)/.installed-docs
 BENCH_STAMP := $(VENV)/.installed-bench
 
-.PHONY: install demo test test-slow schedules soak explore lint format examples docs bench bench-ratings clean
+.PHONY: install demo system test test-slow schedules soak explore lint format examples docs bench bench-ratings clean
 
 install: $(STAMP)
 
@@ -44,7 +44,12 @@ $(RATING_STAMP): $(STAMP)
 demo: $(RUN_STAMP)
 	@$(BIN)/dmfvi demo
 
-# the ip command is for tests in network namespaces; without it they say why they are skipped
+# programs that some tests need: ip for network namespaces, chromium for reports; without them those tests are skipped and say why
+system:
+	@command -v ip >/dev/null && command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+		&& apt-get update -qq >/dev/null 2>&1 \
+		&& apt-get install -y -qq --no-install-recommends iproute2 chromium >/dev/null 2>&1; } || true
+
 test: $(STAMP)
 	@command -v ip >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 		&& apt-get install -y -qq iproute2 >/dev/null 2>&1; } || true

@@ -257,3 +257,16 @@ def test_long_vectors_travel_by_tree_where_short_ones_are_flooded() -> None:
         assert facts["transport"] == way
         assert facts["cost"]["tree"]["bytes"] < facts["cost"]["flood"]["bytes"]
         assert facts["rounds"] == facts["cost"][way]["rounds"]
+
+
+@pytest.mark.parametrize("graph", ["binary tree of 15", "3-regular of 20"])
+@pytest.mark.parametrize("transport", ["flood", "tree"])
+def test_a_history_has_the_bytes_that_the_cost_model_expects(graph: str, transport: str) -> None:
+    """Within a factor of three of those that are sent; without exact sums there is no cost model."""
+    network = named(graph)
+    rule = consensus.make("exact-sum", network, transport=transport)
+    history = FITS["pca"](network=Federation(network, consensus=rule))[0].fit(HOLES).history_
+    ratio = history["expected_bytes"].sum() / history["bytes_sent"].sum()
+    assert 1 / 3 < ratio < 3
+    assert len(history["expected_bytes"]) == len(history["round"])
+    assert "expected_bytes" not in pooled("pca").history_

@@ -23,6 +23,15 @@ def test_only_line_ends_end_a_line(odd: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_table(file, drop=["name"]).data, [[1], [2]])
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF8", "cp1252", "latin-1", "utf-16"])
+def test_files_of_other_encodings(encoding: str, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_bytes("Größe;b\n1;2\n3;4\n".encode(encoding))
+    table = read_table(file, encoding=encoding)
+    assert list(table.columns or []) == ["Größe", "b"]
+    np.testing.assert_array_equal(table.data, [[1, 2], [3, 4]])
+
+
 def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
     file = file_of(tmp_path, "\n  \na,b\n\n1,2\n   \n3,\n\t\n\n")
     np.testing.assert_array_equal(read_table(file).data, [[1, 2], [3, np.nan]])

@@ -22,6 +22,7 @@ from dmfvi.cli.options import (
     Columns,
     Decimal,
     Drop,
+    Encoding,
     Header,
     Id,
     Missing,
@@ -132,6 +133,7 @@ def fit(
     decimal: Decimal = ".",
     missing: Missing = None,
     percent: Percent = False,
+    encoding: Encoding = "utf-8",
     columns: Columns = None,
     drop: Drop = None,
     id: Id = None,
@@ -175,7 +177,7 @@ def fit(
             problem = "is given twice" if equals else "is no name=value"
             raise ValueError(f"--set {text} {problem}")
         given[name] = _value(value)
-    reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
+    reading = reading_of(header, separator, decimal, missing, percent, encoding, columns, drop, id)
     check_folder(Path(str(out).replace("{rank}", "0")))
     if engine is Where.local:
         check_files(*data)

@@ -21,6 +21,7 @@ from dmfvi.cli.options import (
     Columns,
     Decimal,
     Drop,
+    Encoding,
     Header,
     Id,
     Missing,
@@ -86,6 +87,7 @@ def impute(
     decimal: Decimal = ".",
     missing: Missing = None,
     percent: Percent = False,
+    encoding: Encoding = "utf-8",
     columns: Columns = None,
     drop: Drop = None,
     id: Id = None,
@@ -109,7 +111,7 @@ def impute(
         *map(str, range(1, draws + 1)),
     ]
     target = target_beside(data, out, ".imputed.csv", (".csv", ".npy"), beside)
-    reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
+    reading = reading_of(header, separator, decimal, missing, percent, encoding, columns, drop, id)
     check_files(data)
     load_lean()
     import numpy as np

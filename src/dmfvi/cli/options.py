@@ -36,6 +36,12 @@ Missing = Annotated[
 Percent = Annotated[
     bool, typer.Option("--percent", help="Read 12 % as 0.12.", rich_help_panel=FILES)
 ]
+Encoding = Annotated[
+    str,
+    typer.Option(
+        help="Encoding of a text file; Excel on Windows writes cp1252.", rich_help_panel=FILES
+    ),
+]
 Columns = Annotated[
     list[str] | None,
     typer.Option(
@@ -63,6 +69,7 @@ def reading_of(
     decimal: str,
     missing: list[str] | None,
     percent: bool,
+    encoding: str,
     columns: list[str] | None,
     drop: list[str] | None,
     id: list[str] | None,
@@ -74,7 +81,7 @@ def reading_of(
     if separator in ("tab", "\\t"):
         separator = "\t"
     return Reading(
-        TableFormat(header, separator, decimal, tuple(missing or ()), percent),
+        TableFormat(header, separator, decimal, tuple(missing or ()), percent, encoding),
         Selection(_names(columns), _names(drop), _names(id)),
     )
 

@@ -18,6 +18,7 @@ from dmfvi.cli.options import (
     Columns,
     Decimal,
     Drop,
+    Encoding,
     Header,
     Id,
     Missing,
@@ -67,6 +68,7 @@ def predict(
     decimal: Decimal = ".",
     missing: Missing = None,
     percent: Percent = False,
+    encoding: Encoding = "utf-8",
     columns: Columns = None,
     drop: Drop = None,
     id: Id = None,
@@ -92,7 +94,7 @@ def predict(
         other = "dmfvi ratings predict" if form == "ratings" else "dmfvi show"
         raise ValueError(f"{model} holds a {type(fitted).__name__}: use {other}")
     say_if_not_converged(fitted, model)
-    reading = reading_of(header, separator, decimal, missing, percent, columns, drop, id)
+    reading = reading_of(header, separator, decimal, missing, percent, encoding, columns, drop, id)
     told = details(model)
     roles = ("target", "sequence", "offset", "exposure", "weight", "trials")
     beside = [told[name] for name in roles if name in told]

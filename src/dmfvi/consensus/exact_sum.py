@@ -31,7 +31,7 @@ from dmfvi.consensus.fixed_point import (
     total,
     total_of,
 )
-from dmfvi.consensus.sum_cost import LEAST_LENGTH, cheapest, cost
+from dmfvi.consensus.sum_cost import cheapest, cost
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.tags import stored_as
@@ -247,8 +247,7 @@ class ExactSum(ConsensusRule):
         found = super().facts(view, size) | {"rounds": _rounds(way, view), "transport": way}
         if way == "all-reduce":
             return found
-        counted = max(size, LEAST_LENGTH)
-        priced = {each: cost(each, view, counted, self._loss) for each in ("flood", "tree")}
+        priced = {each: cost(each, view, size, self._loss) for each in ("flood", "tree")}
         return found | {"cost": {each: price._asdict() for each, price in priced.items()}}
 
     def rounds_per_sweep(self, view: TreeView) -> int:

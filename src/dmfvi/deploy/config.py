@@ -124,9 +124,13 @@ def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) ->
 def _reading(table: Mapping[str, Any], file: Path) -> Reading:
     """How the node's file of data is read."""
     lists = {"missing", "columns", "drop", "id"}
-    _no_others(table, {"header", "separator", "decimal", "percent"} | lists, file, "[data]")
+    _no_others(
+        table, {"header", "separator", "decimal", "percent", "encoding"} | lists, file, "[data]"
+    )
     kinds: dict[str, tuple[type, ...]] = {"header": (bool,), "percent": (bool,)}
-    kinds |= {"separator": (str,), "decimal": (str,)} | dict.fromkeys(lists, (list,))
+    kinds |= dict.fromkeys(("separator", "decimal", "encoding"), (str,)) | dict.fromkeys(
+        lists, (list,)
+    )
     _check_kinds(table, kinds, file, "[data]")
     for name in lists:
         for each in table.get(name, ()):
@@ -141,6 +145,7 @@ def _reading(table: Mapping[str, Any], file: Path) -> Reading:
             table.get("decimal", "."),
             tuple(table.get("missing", ())),
             table.get("percent", False),
+            table.get("encoding", "utf-8"),
         )
     except ValueError as error:
         raise ValueError(f"{file}, [data]: {error}") from error

@@ -34,7 +34,7 @@ WEAKEST_DIRECTION = 1e-4
 #: how many residuals further than the image to go while residuals grow
 STRIDE = 4.0
 #: rounding of a bound, relative: a fall by less is none
-BOUND_ROUNDING = 1e-11
+BOUND_ROUNDING = 1e-10
 #: the same between nodes, who must all decide alike: agreed bounds on a chain of 20 differ by 2e-9
 AGREED_ROUNDING = 1e-8
 

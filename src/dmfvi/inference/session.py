@@ -100,8 +100,17 @@ class Inference:
 
     @property
     def history(self) -> dict[str, FloatArray]:
-        """One entry per round of objective, change, disagreement, bytes sent and limited steps."""
-        return {name: np.array([getattr(r, name) for r in self.run.history]) for name in HISTORY}
+        """One entry per round of objective, change, disagreement, bytes sent and limited steps.
+
+        With exact sums also ``expected_bytes``, those of the cost model that chose the transport.
+        """
+        found = {name: np.array([getattr(r, name) for r in self.run.history]) for name in HISTORY}
+        price = self.consensus.get("cost", {}).get(self.consensus.get("transport"))
+        if price is not None:
+            share = len(self.beliefs) / self.consensus["nodes"]  # of the nodes in this process
+            sent = share * price["bytes"] / max(price["rounds"], 1.0)
+            found["expected_bytes"] = np.full(len(self.run.history), sent)
+        return found
 
     @property
     def node_history(self) -> dict[str, FloatArray]:

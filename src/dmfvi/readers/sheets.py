@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import itertools
@@ -39,8 +40,15 @@ class TableFormat:
     decimal: str = "."
     missing: tuple[str, ...] = ()
     percent: bool = False
+    encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
+        try:
+            "".encode(self.encoding)  # unlike codecs.lookup it refuses codecs that are not of text
+        except LookupError:
+            raise ValueError(
+                f"--encoding must be a text encoding, for example utf-8, latin-1 or cp1252 (encoding=), received {self.encoding!r}"
+            ) from None
         if self.decimal not in (".", ","):
             raise ValueError(f"--decimal must be . or , (decimal=), received {self.decimal!r}")
         if self.separator is not None and len(self.separator) != 1:
@@ -272,10 +280,14 @@ def check_exists(file: Path) -> None:
 
 
 def _read_text(file: Path, how: TableFormat) -> Sheet:
+    utf8 = codecs.lookup(how.encoding).name == "utf-8"
     try:
-        text = file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not UTF-8 text ({error.reason}): save it as UTF-8") from error
+        text = file.read_text(encoding="utf-8-sig" if utf8 else how.encoding)
+    except UnicodeError as error:
+        raise ValueError(
+            f"{file} is not {how.encoding.upper()} text ({error}): save it as UTF-8, or name its encoding, "
+            "for example --encoding cp1252 for a file of Excel on Windows (encoding='cp1252')"
+        ) from error
     if "\0" in text[:10_000]:
         raise ValueError(f"{file} is not text: it holds zero bytes")
     # lines end where files end them: str.splitlines would also break cells at U+2028 and the like

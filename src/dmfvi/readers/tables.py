@@ -122,6 +122,7 @@ def read_table(
     decimal: str = ".",
     missing: Sequence[str] = (),
     percent: bool = False,
+    encoding: str = "utf-8",
     columns: Sequence[Column] = (),
     drop: Sequence[Column] = (),
     labels: Sequence[Column] = (),
@@ -142,12 +143,14 @@ def read_table(
         Words that mark missing cells beside an empty cell, NA, N/A, #N/A, NaN, null, none and ?.
     percent : bool
         Whether ``12 %`` is the number 0.12; otherwise it is text.
+    encoding : str
+        Of a text file, as Python names it; Excel on Windows writes ``cp1252``.
     columns, drop : sequence of names or numbers from 1
         Columns to use, all by default, and columns to leave out.
     labels : sequence of names or numbers from 1
         Columns that are kept as they are in ``Table.labels``: whole numbers, numbers or words.
     """
-    how = TableFormat(header, separator, decimal, tuple(missing), percent)
+    how = TableFormat(header, separator, decimal, tuple(missing), percent, encoding)
     return read_as(path, Reading(how, Selection(tuple(columns), tuple(drop))), labels)
 
 

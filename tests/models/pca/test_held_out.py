@@ -63,6 +63,15 @@ def test_the_stretch_is_the_quantile_of_the_scores() -> None:
     assert far.stretch(0.9)[0] == EDGES[-2]
 
 
+@pytest.mark.parametrize("n_scores", [20, 60, 150])
+def test_new_scores_are_covered_as_often_as_was_asked_for(n_scores: int) -> None:
+    """On average over samples of scores, however few: counting them between bounds must not widen intervals."""
+    scores = np.random.default_rng(0).exponential(size=(4000, n_scores))
+    made = HeldOut(np.array([np.histogram(each, EDGES)[0] for each in scores], dtype=float))
+    share = np.mean(1.0 - np.exp(-made.stretch(0.9)))
+    assert share == pytest.approx(0.9, abs=0.0025)
+
+
 @pytest.mark.parametrize(("level", "least"), [(0.5, 1), (0.8, 4), (0.9, 9), (0.95, 19), (0.99, 99)])
 def test_too_few_scores_for_a_level_give_no_finite_factor(level: float, least: int) -> None:
     scores = np.linspace(0.5, 0.7, least)
@@ -111,7 +120,7 @@ class Means(BaseEstimator):
 def test_a_model_of_another_package_needs_two_methods() -> None:
     whole, gaps = skewed()
     made = Imputer(Means(), calibration="held-out").fit(gaps)
-    assert np.abs(covered(made, whole, gaps, 0.9) - 0.9).max() < 0.09
+    assert np.mean(covered(made, whole, gaps, 0.9)) == pytest.approx(0.9, abs=0.03)
     one = type("One", (BaseEstimator,), {"fit": Means.fit, "impute": Means.impute})
     with pytest.raises(TypeError, match=r"impute_interval\(X, level\), which One does not have"):
         Imputer(one(), calibration="held-out").fit(gaps)

@@ -36,20 +36,26 @@ class HeldOut:
     counts: FloatArray
 
     def stretch(self, level: float) -> FloatArray:
-        """c of each column (D,): the smallest score that level (n + 1) of n hidden entries do not exceed; infinite where that is more than n."""
+        """c of each column (D,): the level (n + 1)-th smallest of n scores, between two of them by interpolation; infinite where that is more than n."""
         made = np.empty(len(self.counts))
-        tops = np.append(EDGES[1:-1], EDGES[-2])  # scores beyond the last bound count as that
         for j, counts in enumerate(self.counts):
-            cumulative = np.cumsum(counts)
-            if cumulative[-1] < least_scores(level):
+            n = int(counts.sum())
+            if n < least_scores(level):
                 made[j] = np.inf
                 continue
-            wanted = min(level * (cumulative[-1] + 1.0), cumulative[-1])  # but for rounding
-            at = int(np.searchsorted(cumulative, wanted))
-            before = cumulative[at - 1] if at else 0.0
-            share = (wanted - before) / max(counts[at], 1.0)
-            made[j] = EDGES[at] + share * (tops[at] - EDGES[at])
+            rank = min(max(level * (n + 1.0), 1.0), float(n))  # but for rounding
+            lower, upper = (_ranked(counts, k) for k in (math.floor(rank), math.ceil(rank)))
+            made[j] = lower + (rank - math.floor(rank)) * (upper - lower)
         return made
+
+
+def _ranked(counts: FloatArray, rank: int) -> float:
+    """The score of that rank (from 1): scores counted between two bounds are taken as evenly spread there."""
+    cumulative = np.cumsum(counts)
+    at = int(np.searchsorted(cumulative, rank))
+    top = EDGES[at + 1] if at + 2 < len(EDGES) else EDGES[at]  # scores beyond the last bound
+    before = cumulative[at] - counts[at]
+    return float(EDGES[at] + (rank - 0.5 - before) / counts[at] * (top - EDGES[at]))
 
 
 def least_scores(level: float) -> int:
