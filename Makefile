@@ -6,6 +6,8 @@ STAMP := $(VENV)/.installed
 RUN_STAMP := $(VENV)/.installed-run
 DOCS_STAMP := $(VENV)/.installed-docs
 BENCH_STAMP := $(VENV)/.installed-bench
+# packages are installed without bytecode: it is kept when written, or every process would compile what it imports
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: install demo system test test-slow schedules soak explore lint format examples docs bench bench-ratings clean
 

@@ -5,6 +5,7 @@ Shards are unequal and sorted, so that each node sees other classes, symbols, to
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ import numpy as np
 from scipy import sparse, stats
 from scipy.optimize import linear_sum_assignment, minimize
 from scipy.special import gammaln, logsumexp
+from sklearn.exceptions import ConvergenceWarning
 
 import factor_cases
 from dmfvi.inference.session import Inference, Session, infer
@@ -603,7 +605,9 @@ def same_as_hmmlearn(kind: str) -> Callable[[Draw], None]:
 
         draw = draw_chain(4, 1, kind, missing=0.0)
         model = draw.model
-        start = infer(model, [draw.pooled], max_iter=1, random_state=2).posterior
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a start after one sweep
+            start = infer(model, [draw.pooled], max_iter=1, random_state=2).posterior
         fit = infer(model, [draw.pooled], start=start, tol=1e-10, acceleration=False, max_iter=3000)
         categorical = kind == "categorical"
         peer = VariationalCategoricalHMM if categorical else VariationalGaussianHMM

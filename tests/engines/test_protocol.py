@@ -1,4 +1,4 @@
-"""The protocol by machine: thousands of simulated schedules, and planted mistakes that they must find."""
+"""The protocol by machine: simulated schedules, and planted mistakes that they must find."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dmfvi.engines.net.lifecycle import Lifecycle, Outcome
 from dmfvi.engines.net.membership import Once, View
 
 #: schedules of every run of the tests, in parts that can run beside each other; ``make schedules`` runs 10,000
-N_SCHEDULES, PARTS = 2_000, 4
+N_SCHEDULES, PARTS = 400, 2
 #: schedules within which a mistake must be found
 FOUND_WITHIN = 10_000
 
@@ -39,9 +39,9 @@ def test_no_schedule_gives_a_wrong_answer(part: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(998))
+@pytest.mark.parametrize("part", range(1000))
 def test_a_million_schedules(part: int) -> None:
-    simulation.explore(N_SCHEDULES + 1000 * part, 1000)
+    simulation.explore(1000 * part, 1000)
 
 
 def test_a_failure_is_replayed_by_its_seed() -> None:

@@ -48,6 +48,7 @@ def clusters(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 # -- mixtures -------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:samples without any observed entry")
 @pytest.mark.parametrize("covariance", ["full", "diag"])
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_mixture_over_a_network_equals_pooled(covariance: str, missing: float) -> None:
@@ -556,9 +557,11 @@ def test_rows_of_which_nothing_is_observed_change_nothing(model: Any) -> None:
     rows[::7, 0] = np.nan
     empty = np.full((9, 2), np.nan)
     plain = clone(model).fit(rows)
-    pooled = clone(model).fit(np.concatenate([rows[:20], empty, rows[20:]]))
+    with pytest.warns(UserWarning, match="samples without any observed entry: 9"):
+        pooled = clone(model).fit(np.concatenate([rows[:20], empty, rows[20:]]))
     nodes = clone(model).set_params(network=Network.chain(3))
-    nodes.fit([np.concatenate([rows, empty]), empty, empty[:1]])
+    with pytest.warns(UserWarning, match="samples without any observed entry: 19"):
+        nodes.fit([np.concatenate([rows, empty]), empty, empty[:1]])
     for fitted in (pooled, nodes):
         assert fitted.converged_
         assert fitted.posterior_.distance(plain.posterior_) < 1e-9

@@ -145,6 +145,7 @@ def test_what_has_no_rows_is_refused() -> None:
         cox.to_arviz(5, X=X, y=times)
 
 
+@pytest.mark.filterwarnings("ignore:The inplace keyword")
 def test_arviz_compares_models() -> None:
     """Counts that spread more than Poisson's: leave-one-out prefers the negative binomial."""
     az = pytest.importorskip("arviz")

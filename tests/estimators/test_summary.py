@@ -103,7 +103,10 @@ def test_what_is_given_and_what_is_long_has_no_rows() -> None:
 def test_rows_are_counted_when_they_have_been_fitted() -> None:
     model = FITS["pca"]()
     assert model.n_samples_ == 90
-    with pytest.raises(ValueError, match="features"):
+    with (
+        pytest.warns(UserWarning, match="does not have valid feature names"),
+        pytest.raises(ValueError, match="features"),
+    ):
         model.partial_fit(ROWS[:, :2])
     assert model.n_samples_ == 90
     assert model.partial_fit(pd.DataFrame(ROWS, columns=[*"abc"])).n_samples_ == 180
@@ -140,7 +143,8 @@ def test_a_file_keeps_the_table_that_was_asked_for(tmp_path: Path) -> None:
     assert "location a" in loaded.at_node(0).summary()
     with pytest.raises(ValueError, match="loaded from a file"):
         loaded.uncertainty("covariance")
-    loaded.partial_fit(ROWS)  # what was kept belongs to another posterior
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        loaded.partial_fit(ROWS)  # what was kept belongs to another posterior
     assert "location a" not in loaded.summary()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from dmfvi import BayesianGaussianMixture, Federation, GaussianHMM, MixtureOfPCA, Network, infer
 from dmfvi.consensus import AllReduce, make
@@ -88,7 +89,8 @@ def test_messages_of_a_conjugate_model_are_statistics_and_the_bound(
     data = np.concatenate(class_sorted())[:, :2]
     model = GaussianMixture(3, 1.0, np.zeros(2), 1.0, 2.0, np.eye(2), 4.0 * np.eye(2))
     shards = [MixtureShard.of(part) for part in np.array_split(data, 3)]
-    start = infer(model, [MixtureShard.of(data)], max_iter=1, random_state=0).posterior
+    with pytest.warns(ConvergenceWarning, match="after 1 iterations"):
+        start = infer(model, [MixtureShard.of(data)], max_iter=1, random_state=0).posterior
     mailbag.clear()
     federation = Federation(Network.ring(3), "bregman-admm")
     infer(model, shards, federation, start=start, acceleration=acceleration)

@@ -97,7 +97,8 @@ def test_a_structure_is_as_uncertain_as_repeated_tracks_make_it() -> None:
 
 
 def test_structures_refuse_what_they_do_not_know(tmp_path: Path) -> None:
-    model = StructureFromMotion(random_state=0).fit(make_cube(n_frames=5).cameras[0])
+    with pytest.warns(UserWarning, match="the structure stays affine"):
+        model = StructureFromMotion(random_state=0).fit(make_cube(n_frames=5).cameras[0])
     with pytest.raises(ValueError, match="of 'structure' only"):
         model.uncertainty("noise")
     plain = model.uncertainty("structure", method="mean-field")

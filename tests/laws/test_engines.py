@@ -94,8 +94,8 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def outcomes(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
-    """What the engine makes of all fits, run once."""
+def outcomes(engine: str, local: Outcomes, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """What the engine makes of all fits, run once; after the local ones, which compile kernels for all processes."""
     return CASES[engine](engine, tmp_path_factory.mktemp(engine))
 
 

@@ -37,6 +37,7 @@ class Face:
         target = None if self.target is None else self.target[: len(data)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.filterwarnings("ignore", "the posterior is approximated at its mode")
             return made.fit(data) if target is None else made.fit(data, target)
 
     def ask(self, fitted: Any, data: Any) -> Any:

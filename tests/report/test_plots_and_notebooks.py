@@ -69,7 +69,8 @@ def test_calibration_of_imputations_counts_what_lies_inside(fitted: BayesianPCA)
 
 def test_calibration_of_ratings() -> None:
     train, test = split_ratings(make_ratings(4000).ratings)
-    model = RatingFactorization(3, random_state=0).fit(train)
+    with pytest.warns(UserWarning, match="have no rating"):
+        model = RatingFactorization(3, random_state=0).fit(train)
     axes = model.plot_calibration(*test)
     assert axes.lines[1].get_ydata()[-1] > 0.85
 

@@ -44,7 +44,8 @@ def test_fit_predict_recommend(tmp_path: Path) -> None:
     data, out = write_ratings(tmp_path / "r.csv"), tmp_path / "model"
     held = tmp_path / "held.csv"
     options = ["--nodes", "10", "--holdout", "0.1", "--out", str(out), "--predictions", str(held)]
-    result = fit(data, *options)
+    with pytest.warns(UserWarning, match="1 items have no rating"):
+        result = fit(data, *options)
     assert result.exit_code == 0, result.output
     assert "held-out RMSE" in result.output
     assert [p.name for p in out.iterdir()] == ["model.npz"]
