@@ -552,10 +552,18 @@ def warn_unless_converged(run: Run, tol: float | None, stacklevel: int) -> None:
 
 
 def _no_posterior(model: Model, record: RoundRecord) -> str:
-    return (
+    said = (
         f"{type(model).__name__}: in each of the last {IMPROPER_SWEEPS} of {record.sweeps} sweeps the prior and the sum of "
-        "all statistics gave no proper distribution: most likely the statistics have a wrong sign or are no natural "
-        "parameters; dmfvi.check_model(model, shards) says which"
+        "all statistics gave no proper distribution: "
+    )
+    if type(model).__module__.partition(".")[0] == "dmfvi":
+        return said + (
+            "most likely the data leave no noise for the model to learn; look for targets that are an exact function of "
+            "the features"
+        )
+    return said + (
+        "most likely the statistics have a wrong sign or are no natural parameters; "
+        "dmfvi.check_model(model, shards) says which"
     )
 
 
