@@ -23,6 +23,7 @@ from dmfvi import Network, infer
 from dmfvi.cli.app import app
 from dmfvi.consensus import RULES
 from dmfvi.deploy.config import config_of
+from dmfvi.deploy.kinds import NETWORK_KINDS, columns_of
 from dmfvi.families import FAMILIES
 from dmfvi.models import ESTIMATORS, PoissonGamma
 from helpers import documented
@@ -160,6 +161,16 @@ def test_commands_and_their_options_exist(page: Path) -> None:
             re.split(r"[=|\]]", w.lstrip("["))[0] for w in rest if w.lstrip("[").startswith("--")
         }
         assert asked <= known, words
+
+
+def test_the_deployment_page_says_what_every_kind_reads() -> None:
+    """A row for each kind, with the columns that it needs beside the features."""
+    rows = re.findall(r"^\| (`.*?`) \| (.*) \|$", (DOCS / "deploy.md").read_text(), re.MULTILINE)
+    said = {kind: text for kinds, text in rows for kind in re.findall(r"`(.*?)`", kinds)}
+    for kind, estimator in NETWORK_KINDS.items():
+        assert kind in said
+        needed = [name for name, needs in columns_of(estimator).items() if needs]
+        assert all(f"`{name}`" in said[kind] for name in needed), kind
 
 
 @every_page
