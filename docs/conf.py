@@ -44,6 +44,7 @@ html_title = "dmfvi"
 html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,
+    "header_links_before_dropdown": 3,
     "secondary_sidebar_items": ["page-toc"],
 }
 html_show_sourcelink = False

@@ -51,7 +51,7 @@ def run_demo(out: Path, *, seed: int = 0, verbose: int = 1) -> DemoResult:
     observed = mask_at_random(truth, 0.3, seed=seed + 1)
     cuts = np.cumsum(sizes)[:-1]
     shards, complete = np.split(observed, cuts), np.split(truth, cuts)
-    pooled = BayesianPCA(5, random_state=seed, tol=1e-9, verbose=verbose).fit(observed)
+    pooled = BayesianPCA(5, random_state=seed, verbose=verbose).fit(observed)
     distances: list[tuple[int, float]] = []
 
     def observe(record: RoundRecord, so_far: Inference) -> None:

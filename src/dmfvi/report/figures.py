@@ -44,20 +44,21 @@ def fit_figure(
 
 
 def _convergence(ax: Any, distances: Sequence[tuple[int, float]], disagreement: FloatArray) -> None:
-    rounds = np.arange(1, len(disagreement) + 1)
-    ax.semilogy(
-        rounds,
-        np.maximum(disagreement, 1e-17),
-        color=GREY,
-        lw=1,
-        label="disagreement, as nodes see it",
-    )
+    seen = np.asarray(disagreement) > 0.0
+    if seen.any():
+        rounds = np.arange(1, len(disagreement) + 1)[seen]
+        ax.semilogy(
+            rounds, disagreement[seen], color=GREY, lw=1, label="disagreement, as nodes see it"
+        )
+    else:
+        ax.plot([], [], " ", label="all nodes hold the same bits")
     where, values = zip(*distances, strict=True)
     ax.semilogy(where, values, "o-", color=BLUE, ms=3, label="worst node to pooled posterior")
     ax.axhline(1e-6, color=ORANGE, ls="--", lw=1, label="1e-6")
     ax.set_xlabel("message round")
     ax.set_ylabel("relative distance")
     ax.set_title("Every node reaches the pooled posterior")
+    ax.xaxis.get_major_locator().set_params(integer=True)
     ax.legend(frameon=False, fontsize=8)
     ax.spines[["top", "right"]].set_visible(False)
 
