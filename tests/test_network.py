@@ -61,6 +61,8 @@ def test_directed_empty_and_looped_graphs_are_refused() -> None:
         Network.from_networkx(nx.DiGraph([(0, 1)]))
     with pytest.raises(TypeError, match="from_edges"):
         Network.from_networkx([(0, 1)])
+    with pytest.raises(TypeError, match=r"received int: use Network.ring\(5\)"):
+        Network(5)
     with pytest.raises(ValueError, match="k must be"):
         Network.small_world(8, k=0)
     with pytest.raises(ValueError, match="no nodes"):

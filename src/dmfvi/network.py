@@ -145,10 +145,7 @@ class Network:
     @classmethod
     def from_networkx(cls, graph: nx.Graph, name: str = "network") -> Network:
         """From any undirected networkx graph; shards follow the sorted labels (``labels``)."""
-        if not isinstance(graph, nx.Graph):
-            raise TypeError(
-                f"expected a networkx graph, received {type(graph).__name__}: use from_edges"
-            )
+        _check_type(graph)
         return cls(graph if graph.is_directed() else nx.Graph(graph), name)
 
     # -- facts ------------------------------------------------------------------------
@@ -331,7 +328,16 @@ def _count(n_nodes: int) -> int:
     return int(n_nodes)
 
 
+def _check_type(graph: Any) -> None:
+    if not isinstance(graph, nx.Graph):
+        raise TypeError(
+            f"expected a networkx graph, received {type(graph).__name__}: use Network.ring(5), for example, or "
+            "Network.from_edges([(0, 1), (1, 2)])"
+        )
+
+
 def _check_graph(graph: nx.Graph) -> None:
+    _check_type(graph)
     if graph.is_directed():
         raise ValueError(
             "network is directed: messages go both ways on every link, "
