@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,17 +60,27 @@ def test_a_json_object_per_line_for_programs(capsys: pytest.CaptureFixture[str])
     assert said[-1]["done"] == 1.0
 
 
+def read_to_the_end(terminal: int) -> Iterator[bytes]:
+    """What is written to a pseudo-terminal until its other end is closed: one read may return a part of it."""
+    with contextlib.suppress(OSError):  # Linux reports the end as an input/output error
+        while part := os.read(terminal, 1 << 16):
+            yield part
+
+
 @pytest.mark.parametrize(("verbose", "wanted"), [(1, ["round", "change"]), (2, ["north", "south"])])
 def test_a_terminal(verbose: int, wanted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A real pseudo-terminal, as a shell has it."""
     ours, theirs = pty.openpty()
+    parts: list[bytes] = []
+    reader = threading.Thread(target=lambda: parts.extend(read_to_the_end(ours)))
+    reader.start()
     with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", terminal)
         patched.setenv("TERM", "xterm")
         fit(verbose)
-        terminal.flush()
-        shown = os.read(ours, 1 << 20).decode()
+    reader.join()
     os.close(ours)
+    shown = b"".join(parts).decode()
     assert all(word in shown for word in wanted), shown
 
 
