@@ -88,7 +88,7 @@ class Networks:
 #: what is other in the simulation than elsewhere, by module and name
 SHORTCUTS: dict[tuple[Any, str], Any] = {
     # shorter, as all times of the simulation are: two nodes with one id outbid each other until one has had enough
-    (endpoints, "MOST_LIVES"): 6,
+    (endpoints, "MOST_CONFLICTS"): 6,
     # one frame goes to several neighbours, and a view is sent again and again: reading is a function of the bytes
     (endpoints, "unpack"): lru_cache(maxsize=512)(endpoints.unpack),
     (memberships, "_read"): lru_cache(maxsize=512)(memberships._read),
@@ -335,7 +335,7 @@ class Simulation:
                 process.met = max(process.met, self.met_by(endpoint))
             seconds = next(process.steps)
             process.began = process.began or (endpoint.epoch >= 0 and len(endpoint.members) > 1)
-            if endpoint.unsaid:
+            if endpoint.unannounced:
                 endpoint.tick()
         except StopIteration as end:
             process.alive, process.outcome = False, end.value
@@ -345,7 +345,7 @@ class Simulation:
             self.say(f"{name(process)} fails: {error}")
         else:
             now = self.clock.now
-            beat = endpoint.said_at + endpoint.timing.heartbeat - now
+            beat = endpoint.announced_at + endpoint.timing.heartbeat - now
             due = now + max(1e-6, min(seconds, beat))
             if due < process.wake_at or process.wake_at <= now + 1e-9:
                 process.wake_at = due

@@ -122,8 +122,8 @@ def step_node(
     number = max(state.round + 1, rule_state.round)
     state = state._replace(rule=rule_state, round=number)
     if state.detection is not None:
-        told = {j: m.converged_rounds for j, m in inbox.items()}
-        state = state._replace(detection=state.detection.heard(told, progress.late))
+        counts = {j: m.converged_rounds for j, m in inbox.items()}
+        state = state._replace(detection=state.detection.received(counts, progress.late))
     limited = False
     if progress.ready:
         state, limited = _sweep(job, state, progress)
@@ -178,7 +178,7 @@ def take_over(job: Job, state: NodeState, agreed: FloatArray) -> NodeState:
 
 
 def ask_to_stop(state: NodeState) -> NodeState:
-    """An observer has seen enough: name a round that everybody has heard of when it comes.
+    """An observer has seen enough: name a round far enough ahead for all nodes to know of it.
 
     The message of this round may be on its way already, so the wish leaves with the next one.
     """

@@ -169,7 +169,7 @@ def test_a_node_that_is_told_to_end_while_it_meets_and_one_that_never_begins(
     (out / "status.json").write_text('{"state": "done", "rounds": 7, "members": [0, 1]}')
     try:
         cluster.start(0)
-        cluster.until(lambda: cluster.status(0).get("state") == "meeting")
+        cluster.until(lambda: cluster.status(0).get("state") == "joining")
         assert not (out / "model.npz").exists()
         cluster.running[0].send_signal(signal.SIGTERM)
         assert cluster.running[0].wait(HUNG) == 143

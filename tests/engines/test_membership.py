@@ -164,7 +164,9 @@ def test_news_of_an_earlier_run_do_not_hide_those_of_the_next() -> None:
     pair = Pair()
     pair.told({1: Entry(3, (0,), share=share(1))})
     own = pair.node.view.own
-    before = Entry(own.version, own.hears, 7, 4711, own.share, peers=own.peers, begun_in=4711)
+    before = Entry(
+        own.version, own.receives_from, 7, 4711, own.share, peers=own.peers, begun_in=4711
+    )
     pair.told({0: before, 1: Entry(3, (0,), share=share(1))})
     after = pair.node.view.own
     assert after.newer_than(before)
@@ -245,7 +247,7 @@ def test_what_changes_at_once_is_said_in_one_frame_and_before_anything_else() ->
     payload = np.frombuffer(View(1, {1: Entry(3, (0,))}).pack(), dtype=np.uint8)
     pair.node.handle(1, pack(Frame(VIEW, MODEL, 1, 0, 0, 0, 0, 0, payload), BYTES))
     assert received(pair) == []
-    pair.node.say(pack_bytes(SETTINGS, MODEL, 0, b""))
+    pair.node.send(pack_bytes(SETTINGS, MODEL, 0, b""))
     assert received(pair) == [[0, 1], []]
     pair.node.tick()
     assert received(pair) == []
@@ -272,10 +274,10 @@ def test_a_view_that_is_repeated_is_not_read_again(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(endpoint, "unpack", None)  # calling it would raise
     pair.hub.clock.sleep(15.0)
     pair.told(said)
-    assert pair.node.heard_at[1] == pair.hub.clock()
+    assert pair.node.received_at[1] == pair.hub.clock()
     pair.hub.clock.sleep(15.0)
     pair.node.tick()
-    assert pair.node.view.own.hears == (1,)  # it counts as a sign of life
+    assert pair.node.view.own.receives_from == (1,)  # it counts as a sign of life
     assert not pair.node.counts.refused
 
 

@@ -16,7 +16,7 @@ import pytest
 import sessions
 from dmfvi import Federation, Network
 from dmfvi.engines.net.clock import SimulatedClock
-from dmfvi.engines.net.endpoint import MOST_LIVES
+from dmfvi.engines.net.endpoint import MOST_CONFLICTS
 from dmfvi.engines.net.epochs import NetworkNode, drive
 from dmfvi.engines.net.frames import (
     BYTES,
@@ -64,7 +64,7 @@ def test_ten_thousand_hostile_frames_change_nothing_in_a_live_node() -> None:
         node.listen(0.0)
     assert sum(node.counts.refused.values()) == 10_000
     assert {"another model", "another sender", "checksum"} <= set(node.counts.refused)
-    assert node.view.entries[0].hears in ((), (1,))
+    assert node.view.entries[0].receives_from in ((), (1,))
     assert (node.epoch, node.phase, node.mail) == (epoch, 0, {})
     assert set(node.view.entries) == set(before.entries)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
@@ -353,7 +353,7 @@ def test_a_second_node_with_the_same_id_is_noticed() -> None:
     for version in (9, 9, 12):  # of earlier lives: outlived, and that is that
         told(version)
         assert node.view.own.version > version
-    while node.lives < MOST_LIVES:
+    while node.conflicts < MOST_CONFLICTS:
         told(node.view.own.version + 1)
     with pytest.raises(ValueError, match="somebody else runs as node 0"):
         told(node.view.own.version + 1)

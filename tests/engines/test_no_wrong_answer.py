@@ -18,7 +18,7 @@ import dmfvi.storage.journal
 from bus import Cluster, Killed
 from dmfvi import BayesianPCA, Network
 from dmfvi.engines.net.clock import SimulatedClock
-from dmfvi.engines.net.endpoint import MOST_LIVES, Timing
+from dmfvi.engines.net.endpoint import MOST_CONFLICTS, Timing
 from dmfvi.engines.net.epochs import NetworkNode, drive
 from dmfvi.engines.net.frames import BYTES, VIEW, Frame, pack
 from dmfvi.engines.net.inproc import Hub, InProcessTransport
@@ -183,7 +183,7 @@ def test_one_id_twice_with_equal_versions_is_noticed() -> None:
         neighbour.send(pack(Frame(VIEW, b"m" * 16, 1, 0, 0, 0, 0, 0, payload), BYTES))
         node.listen(1.0)
 
-    while node.lives < MOST_LIVES:
+    while node.conflicts < MOST_CONFLICTS:
         told(node.view.own.version)
     with pytest.raises(ValueError, match="somebody else runs as node 0"):
         told(node.view.own.version)

@@ -58,7 +58,7 @@ def test_a_failure_is_replayed_by_its_seed() -> None:
 def epoch_without_data(view: View) -> int:
     digest = hashlib.sha256()
     for node in view.component:
-        digest.update(f"{node} {view.entries[node].hears};".encode())
+        digest.update(f"{node} {view.entries[node].receives_from};".encode())
     return int.from_bytes(digest.digest()[:8], "little") >> 1
 
 
@@ -66,8 +66,10 @@ def come_back_with_any_data(view: View, known: Mapping[str, Any], neighbours: An
     """The checkpoint is not tied to the data: other data go by the name of those before."""
     start, attempt, digest = known["start"], known["attempt"], bytes.fromhex(known["digest"])
     share = view.own.share._replace(start=start, attempt=attempt, digest=digest)
-    hears = tuple(known["hears"])
-    return view._with(replace(view.own, version=known["version"], hears=hears, share=share))
+    receives_from = tuple(known["receives_from"])
+    return view._with(
+        replace(view.own, version=known["version"], receives_from=receives_from, share=share)
+    )
 
 
 def finish_whatever_changes(node: NetworkNode) -> None:

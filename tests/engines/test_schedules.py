@@ -170,13 +170,13 @@ def component_by_majority(view: View) -> tuple[int, ...]:
 
     def is_out(node: int) -> bool:
         voters = [e for n, e in entries.items() if n != node and node in e.peers]
-        return 2 * sum(node not in e.hears for e in voters) > len(voters)
+        return 2 * sum(node not in e.receives_from for e in voters) > len(voters)
 
     reached, todo = {view.node}, [] if is_out(view.node) else [view.node]
     while todo:
         here = todo.pop()
-        for there in set(entries[here].hears) & set(entries) - reached:
-            if here in entries[there].hears and not is_out(there):
+        for there in set(entries[here].receives_from) & set(entries) - reached:
+            if here in entries[there].receives_from and not is_out(there):
                 reached.add(there)
                 todo.append(there)
     return tuple(sorted(reached))

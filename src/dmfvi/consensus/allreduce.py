@@ -1,4 +1,4 @@
-"""AllReduce: the exact sum in every round, where anyone may talk to anyone."""
+"""AllReduce: the exact sum in every round, where every node can reach every other."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ KL(q_i || edge mean), the second KL(q_i || own last belief), as generalised Breg
 ``penalty="auto"`` runs the self-anchored form with weights g_m and dual steps s_m that change
 from round to round so that the network's slowest components are damped as fast as any method of
 that many exchanges can (see ``mixing``). That is fast but needs every message. At the first
-late message the nodes tell each other and go over to the edge-anchored form, which
+late message the nodes inform each other and go over to the edge-anchored form, which
 only needs messages to arrive eventually: a message (round, lambda_j, S_j) supersedes all earlier ones.
 """
 
@@ -52,7 +52,7 @@ STALENESS_MEMORY = 0.05
 STALENESS_CAP = 8
 #: the agreed staleness is raised past this excess, and lowered (by node 0) below this part of it
 RAISE_ABOVE, LOWER_BELOW, LOWER_AFTER = 1.5, 0.25, 60
-#: per round, what a node remembers of the worst staleness that it has heard of
+#: per round, what a node remembers of the worst staleness that it has received
 PEAK_DECAY = 0.95
 LOWERING_NODE = 0
 #: an agreed staleness beyond this is no honest one
@@ -62,7 +62,7 @@ MOST_ROUNDS = 64
 #: rounding of a message as a part of the disagreement between nodes, and what a round makes of that part: errors that
 #: shrink whatever happens cannot keep the disagreement up that allows them
 ERROR_SHARE, ERROR_SHRINKING = 0.01, 0.98
-HEADER = 3  # agreement version, agreed staleness, worst staleness heard of
+HEADER = 3  # agreement version, agreed staleness, worst staleness received
 
 
 @stored_as("staleness")
@@ -154,7 +154,7 @@ class AdmmState(NamedTuple):
     history: Mapping[int, FloatArray] = MappingProxyType({})  # round -> S_i
     newest: Mapping[int, int] = MappingProxyType({})  # neighbour -> its newest round
     duals: Mapping[int, FloatArray] = MappingProxyType({})  # S_i[k_ij] - S_j[k_ij]
-    their_beliefs: Mapping[int, FloatArray] = MappingProxyType({})  # lambda_j as last heard
+    their_beliefs: Mapping[int, FloatArray] = MappingProxyType({})  # lambda_j as last received
     edges: Mapping[int, FloatArray] = MappingProxyType({})  # rho_ij
     last_step: float = 1.0  # dual step of the newest own message
 
@@ -293,9 +293,9 @@ class BregmanADMM(ConsensusRule):
 
     def sent(self, state: AdmmState, payload: FloatArray) -> AdmmState:
         # both ends of an edge must go by the same sums, or the duals no longer add up to zero; what the
-        # message lacks stays in the total and is said later
-        told = payload[HEADER : HEADER + state.target.size]
-        return state._replace(history={**state.history, state.round: told})
+        # message lacks stays in the total and is sent later
+        sent = payload[HEADER : HEADER + state.target.size]
+        return state._replace(history={**state.history, state.round: sent})
 
     def allowed_error(self, state: AdmmState, disagreement: float) -> float:
         # sums make up later for what earlier ones have left out
@@ -340,7 +340,7 @@ def _said(state: AdmmState, belief: FloatArray | None) -> FloatArray:
 
 
 def _apart(state: AdmmState) -> float:
-    """Distance from the neighbours' beliefs as last heard; infinite while one was never heard.
+    """Distance from the neighbours' beliefs as last received; infinite while one was never received.
 
     With lost messages the dual may stand still while beliefs differ: silence is not agreement.
     """
@@ -362,7 +362,7 @@ def _step_edge(state: AdmmState, relaxation: float) -> AdmmState:
     pull = state.target - state.dual
     edges = {}
     for j in state.view.neighbours:
-        # an edge that was never heard from pulls towards the node's own belief
+        # an edge without any message yet pulls towards the node's own belief
         middle = 0.5 * (state.belief + state.their_beliefs.get(j, state.belief))
         edges[j] = relaxation * middle + (1.0 - relaxation) * state.edges.get(j, middle)
         pull = pull + c * edges[j]
@@ -370,7 +370,7 @@ def _step_edge(state: AdmmState, relaxation: float) -> AdmmState:
 
 
 def _accumulate(state: AdmmState, relaxation: float) -> AdmmState:
-    """S_i <- S_i + s lambda_i: what the next message says."""
+    """S_i <- S_i + s lambda_i: what the next message carries."""
     if state.steady:
         assert state.plan.schedule is not None
         step = state.plan.schedule.dual_step[state.phase]

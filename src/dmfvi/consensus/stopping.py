@@ -1,7 +1,7 @@
 """When nodes stop whose estimates agree only approximately, and therefore converge at different times.
 
 Each message carries ``converged_rounds``, for how many consecutive rounds its sender, and every node it has
-(transitively) heard from, met the stopping criterion. A node that sees this number exceed the network's diameter names
+(transitively) received messages from, met the stopping criterion. A node that sees this number exceed the network's diameter names
 the round in which all stop, far enough ahead for all to learn of it. Rules by which all nodes hold the same estimate
 after a sweep need none of this: their nodes decide alike.
 """
@@ -49,7 +49,7 @@ class StopDetection(NamedTuple):
         """Whether enough sweeps have met the criterion."""
         return self.sweeps >= (CONVERGED_SWEEPS_WHEN_LATE if self.late else 1)
 
-    def heard(self, converged_rounds: Mapping[int, int], late: bool) -> StopDetection:
+    def received(self, converged_rounds: Mapping[int, int], late: bool) -> StopDetection:
         """After the messages of a round."""
         known = {**self.neighbours, **converged_rounds}
         return self._replace(neighbours=known, late=self.late or late)
@@ -64,7 +64,7 @@ class StopDetection(NamedTuple):
         return self._replace(sweeps=0)
 
     def counted(self, converged: bool, number: int, neighbours: tuple[int, ...]) -> StopDetection:
-        """After round ``number``; a neighbour that was never heard from has not converged."""
+        """After round ``number``; a neighbour without any message yet has not converged."""
         if not converged:
             return self._replace(converged_rounds=0)
         least = min([self.converged_rounds, *(self.neighbours.get(j, 0) for j in neighbours)])
@@ -72,7 +72,7 @@ class StopDetection(NamedTuple):
         return self._replace(converged_rounds=1 + least, agreed=agreed)
 
     def stop_at(self, named: int, number: int, diameter: int) -> int:
-        """The round in which all stop: the one that was named, or one that all will have heard of when it comes."""
+        """The round in which all stop: the one that was named, or one far enough ahead for all to know of it."""
         if named == NO_STOP and self.converged_rounds > diameter:
             return number + diameter
         return named

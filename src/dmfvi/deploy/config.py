@@ -1,4 +1,4 @@
-"""What a node on a network is told: one TOML file."""
+"""Configuration of a node on a network: one TOML file."""
 
 from __future__ import annotations
 

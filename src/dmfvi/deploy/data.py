@@ -1,4 +1,4 @@
-"""A node's own data: from a file as an estimator says, and what tells it from other data."""
+"""A node's own data: from a file as an estimator says, and the digest that identifies it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def schema(data: Data) -> tuple[int | None, list[str] | None]:
 
 
 def digest(data: Data) -> bytes:
-    """SHA-256 that tells these data from others: every number, in its place, under its name."""
+    """SHA-256 that identifies these data: every number, in its place, under its name."""
     parts: list[NDArray[Any]]
     if isinstance(data, Table):
         parts, names = [data.data], list(data.columns or [])
@@ -103,8 +103,8 @@ def described(
     n_features = len(rest) if has_features else 0
     gaps = float(np.concatenate([_gaps(table, p) for table in tables for p in rest]).mean())
     if form == "tracks":
-        told = f"{width} points, {count // 2} frames{where}, {gaps:.1%} not seen"
-        return [("tracks", told, told)]
+        text = f"{width} points, {count // 2} frames{where}, {gaps:.1%} not seen"
+        return [("tracks", text, text)]
     return [
         ("rows used", count - dropped, f"{count - dropped}{where}"),
         ("rows dropped", dropped, f"{dropped}{', cells are missing' if dropped else ''}"),

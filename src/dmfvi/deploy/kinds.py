@@ -34,7 +34,7 @@ from dmfvi.network import Network
 from dmfvi.readers.tables import Reading, Table, read_as
 from dmfvi.validation import name_features, warn_of_ids, warn_of_units
 
-#: what ``dmfvi fit`` and ``dmfvi node`` run unless told otherwise
+#: what ``dmfvi fit`` and ``dmfvi node`` run by default
 DEFAULT_KIND = "bayesian-pca"
 #: columns beside the features that are labels of rows, or truth values, whatever the model
 WORD_COLUMNS = ("groups", "strata", "event")
@@ -73,7 +73,7 @@ def columns_of(estimator: type[Any]) -> dict[str, bool]:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """A kind with all of its settings; the same at all nodes, or they will not talk to each other."""
+    """A kind with all of its settings; the same at all nodes, or they reject each other's messages."""
 
     kind: str
     settings: Mapping[str, Any]

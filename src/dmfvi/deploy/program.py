@@ -49,10 +49,10 @@ STATUS_EVERY = 0.25
 
 
 class Status(NamedTuple):
-    """What a node says of itself, for people."""
+    """The state of a node, for people."""
 
     node: int
-    state: str  # starting, meeting, agreeing on a start, fitting, waiting for others, done, left, failed
+    state: str  # starting, joining, agreeing on a start, fitting, waiting for others, done, left, failed
     members: list[int]
     rounds: int
     change: float
@@ -82,7 +82,7 @@ def run_node(config: NodeConfig, on_status: OnStatus | None = None) -> Ended:
     program: NodeProgram | None = None
     transport: Transport | None = None
     with only_one(config.out), superseding(config.out / FILE_NAME) as begin:
-        _say_before(config, on_status, "starting")  # in place of the last words of an earlier run
+        _report_before(config, on_status, "starting")  # replaces the last status of an earlier run
         try:
             data = config.model.read(config.data, config.reading)
             transport = ZenohTransport(
@@ -99,21 +99,21 @@ def run_node(config: NodeConfig, on_status: OnStatus | None = None) -> Ended:
             begin()
             return program.run()
         except BaseException as reason:
-            told = isinstance(reason, KeyboardInterrupt | SystemExit)
-            state = "left" if told else "failed"
+            requested = isinstance(reason, KeyboardInterrupt | SystemExit)
+            state = "left" if requested else "failed"
             if program is None:
-                _say_before(config, on_status, state)
+                _report_before(config, on_status, state)
             else:
-                if told:
+                if requested:
                     program.node.leave()
-                program.say(state)
+                program.report_state(state)
             raise
         finally:
             if transport is not None:
                 transport.close()
 
 
-def _say_before(config: NodeConfig, on_status: OnStatus | None, state: str) -> None:
+def _report_before(config: NodeConfig, on_status: OnStatus | None, state: str) -> None:
     """The status of a node that has not got its data yet."""
     if on_status is not None:
         nothing = float("nan")
@@ -153,7 +153,7 @@ class NodeProgram:
         self.data = data = config.model.in_agreed_order(data)
         self.on_status = on_status
         self.clock = clock
-        self.said_at = -np.inf
+        self.reported_at = -np.inf
         self.last: RoundRecord | None = None
         self.outcome: Outcome[Any] | None = None
         self.path: Path | None = None
@@ -186,13 +186,13 @@ class NodeProgram:
             self._keep,
             self.config.enough,
             self.config.wait_seconds,
-            self.say,
+            self.report_state,
         )
-        self.outcome = drive(lifecycle.steps(), self.node.listen, self._watch_meeting)
+        self.outcome = drive(lifecycle.steps(), self.node.listen, self._watch_joining)
         path = self._save()  # once more: somebody may have been lost while waiting
         self._forget()
         self._warn_of_missing()
-        self.say("done")
+        self.report_state("done")
         return Ended(path, self.outcome.result._ended_well, self.missing)
 
     def fit(self, network: Network) -> Any:
@@ -297,20 +297,20 @@ class NodeProgram:
 
     def _watch(self, record: RoundRecord) -> None:
         self.last = record
-        if self.clock() - self.said_at > STATUS_EVERY:
-            self.say("fitting")
+        if self.clock() - self.reported_at > STATUS_EVERY:
+            self.report_state("fitting")
 
-    def _watch_meeting(self) -> None:
-        if self.clock() - self.said_at > STATUS_EVERY:
-            self.say(self.state)
+    def _watch_joining(self) -> None:
+        if self.clock() - self.reported_at > STATUS_EVERY:
+            self.report_state(self.state)
 
-    def say(self, state: str) -> None:
-        """Tell people what this node is doing."""
+    def report_state(self, state: str) -> None:
+        """Pass the state on to whoever shows or records it."""
         record = self.last
-        self.said_at, self.state = self.clock(), state
+        self.reported_at, self.state = self.clock(), state
         if self.on_status is None:
             return
-        known = self.outcome is not None and state not in ("meeting", "fitting")
+        known = self.outcome is not None and state not in ("joining", "fitting")
         self.on_status(
             Status(
                 self.config.node,

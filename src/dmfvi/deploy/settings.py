@@ -65,7 +65,7 @@ class Setting:
 def settings_of(estimator: type[Any]) -> dict[str, Setting]:
     """The settings of an estimator by name, in the order of its constructor.
 
-    A seed is a whole number, 0 unless given, so that nodes which are not told agree. Defaults are the constructor's, or
+    A seed is a whole number, 0 unless given, so that nodes without a given seed agree. Defaults are the constructor's, or
     what the estimator says is better for tables.
     """
     hints, better = get_type_hints(estimator), getattr(estimator, "_table_defaults", {})

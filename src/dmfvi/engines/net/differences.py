@@ -23,10 +23,10 @@ def read_settings(payload: bytes) -> dict[str, str]:
 
 
 def difference(here: Mapping[str, str], there: Mapping[str, str]) -> str:
-    """Which settings differ, in words."""
+    """Which settings differ, as text."""
     names = [n for n in sorted({*here, *there}) if here.get(n) != there.get(n)]
-    words = [_one_difference(n, here.get(n), there.get(n)) for n in names[:MOST_DIFFERENCES]]
-    return "; ".join(words) or "their libraries differ"
+    texts = [_one_difference(n, here.get(n), there.get(n)) for n in names[:MOST_DIFFERENCES]]
+    return "; ".join(texts) or "their libraries differ"
 
 
 def _one_difference(name: str, here: str | None, there: str | None) -> str:
@@ -34,10 +34,10 @@ def _one_difference(name: str, here: str | None, there: str | None) -> str:
     mine, theirs = (_names_in(each) for each in (here, there))
     if mine is not None and theirs is not None and mine != theirs:
         only = ((mine - theirs, "here"), (theirs - mine, "there"))
-        said = [
+        values = [
             f"{_short(json.dumps(sorted(names)))} only {where}" for names, where in only if names
         ]
-        return f"{name} {' and '.join(said)}"
+        return f"{name} {' and '.join(values)}"
     shown = ["not set" if each is None else _short(each) for each in (here, there)]
     return f"{name} is {shown[0]} here and {shown[1]} there"
 

@@ -1,7 +1,7 @@
 """One node's endpoint on a network: frames in and out, membership, messages by phase and round.
 
 Frames of other phases, epochs, models or senders are recognised and refused with a reason that is counted. Nothing
-here depends on the content of a message. What a node does with its endpoint from meeting the others to leaving them is in ``epochs``.
+here depends on the content of a message. What a node does with its endpoint from joining the others to leaving them is in ``epochs``.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ LARGEST_MESSAGE = 2**27
 #: larger magnitudes are no sums of data
 LARGEST_NUMBER = 1e300
 #: a node that comes back meets a newer entry of itself once or twice; a second node with its id makes that endless
-MOST_LIVES = 20
+MOST_CONFLICTS = 20
 #: rounds of a neighbour that are kept until they are needed
 AHEAD = 8
-#: reasons for refusing frames that are told apart, and what the rest is counted as
+#: reasons for refusing frames that are counted separately, and what the rest is counted as
 MOST_REASONS, OTHER_REASONS = 64, "other reasons"
-#: times that the last word is said: it may be lost
+#: times that the last frame is sent: it may be lost
 REPEATS = 3
 
 
@@ -106,16 +106,18 @@ class Endpoint:
         self.clock = clock
         self.view = View.first(node, version, share, signer, neighbours)
         self.counts = Counts()
-        self.lives = 0  # times that others knew a later entry of this node than its own
+        self.conflicts = 0  # times that others knew a later entry of this node than its own
         self.settings = dict(settings or {})
         self.differences: dict[int, str] = {}  # neighbours that answer, but with another model
         self.described_at = -np.inf
-        self.heard_at: dict[int, float] = {}
-        self.heard_by = clock()  # no neighbour that is received from was heard before this moment
+        self.received_at: dict[int, float] = {}
+        self.oldest_received = (
+            clock()
+        )  # no neighbour that is received from sent its last frame before this moment
         self.changed_at = clock()
-        self.said_at = -np.inf
-        self.said: tuple[View, bytes] | None = None  # the view that was said last, as a frame
-        self.unsaid: set[int] = set()  # nodes whose entries have changed since
+        self.announced_at = -np.inf
+        self.announced: tuple[View, bytes] | None = None  # the view that was sent last, as a frame
+        self.unannounced: set[int] = set()  # nodes whose entries have changed since
         self.merged: dict[int, bytes] = {}  # neighbour -> its last view that held no mistake
         self.epoch = -1
         self.members: dict[int, Share] = {node: share}  # of the epoch
@@ -130,26 +132,28 @@ class Endpoint:
 
     # -- out ----------------------------------------------------------------------------
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         """To all neighbours, after what they should know before it."""
-        if self.unsaid:
+        if self.unannounced:
             self.say_changes()
         self.counts.sent_bytes += len(data)
         self.transport.send(data)
 
     def say_changes(self) -> None:
         """Send those entries of the view that are new."""
-        nodes, self.unsaid = self.unsaid, set()
-        self.say(pack_bytes(VIEW, self.fingerprint, self.node, self.view.pack(nodes)))
+        nodes, self.unannounced = self.unannounced, set()
+        self.send(pack_bytes(VIEW, self.fingerprint, self.node, self.view.pack(nodes)))
 
     def say_view(self) -> None:
         """Send this node's view of the membership."""
-        self.unsaid.clear()
-        self.said_at = self.clock()
-        if self.said is None or self.said[0] is not self.view:  # a heartbeat repeats what it said
-            said = pack_bytes(VIEW, self.fingerprint, self.node, self.view.pack())
-            self.said = self.view, said
-        self.say(self.said[1])
+        self.unannounced.clear()
+        self.announced_at = self.clock()
+        if (
+            self.announced is None or self.announced[0] is not self.view
+        ):  # a heartbeat repeats the last frame
+            frame = pack_bytes(VIEW, self.fingerprint, self.node, self.view.pack())
+            self.announced = self.view, frame
+        self.send(self.announced[1])
 
     def frame_of(
         self,
@@ -194,18 +198,20 @@ class Endpoint:
     def tick(self) -> None:
         """What is due by the clock: the heartbeat, and neighbours that have been silent for too long."""
         now = self.clock()
-        if now - self.said_at >= self.timing.heartbeat:
+        if now - self.announced_at >= self.timing.heartbeat:
             self.say_view()
-        elif self.unsaid:
+        elif self.unannounced:
             self.say_changes()
-        if now - self.heard_by > self.timing.silence:
+        if now - self.oldest_received > self.timing.silence:
             self._miss(now)
 
     def _miss(self, now: float) -> None:
         """Neighbours that have been silent for too long are received from no more."""
-        hears, silence = self.view.own.hears, self.timing.silence
-        gone = {j for j in hears if now - self.heard_at[j] > silence}
-        self.heard_by = min((self.heard_at[j] for j in hears if j not in gone), default=now)
+        receives_from, silence = self.view.own.receives_from, self.timing.silence
+        gone = {j for j in receives_from if now - self.received_at[j] > silence}
+        self.oldest_received = min(
+            (self.received_at[j] for j in receives_from if j not in gone), default=now
+        )
         if gone:
             logger.warning(
                 "node %d: neighbours %s were silent for %g seconds",
@@ -213,7 +219,7 @@ class Endpoint:
                 sorted(gone),
                 silence,
             )
-            self._see(self.view.hearing(set(hears) - gone))
+            self._see(self.view.receiving_from(set(receives_from) - gone))
             self.say_changes()
 
     def handle(self, peer: int, data: bytes) -> None:
@@ -290,22 +296,22 @@ class Endpoint:
             raise Malformed(f"entry of node {forged[0]} without its signature")
 
     def _compare(self, peer: int, frame: Frame) -> None:
-        """Find out, and say, in which settings a neighbour's model differs from this one's."""
+        """Find out, and log, in which settings a neighbour's model differs from this one's."""
         self.merged.pop(peer, None)  # should it come back with this model, it has to be noticed
         now = self.clock()
         if now - self.described_at >= self.timing.heartbeat:
             self.described_at = now
             text = json.dumps(self.settings).encode()
-            self.say(pack_bytes(SETTINGS, self.fingerprint, self.node, text))
+            self.send(pack_bytes(SETTINGS, self.fingerprint, self.node, text))
         if frame.kind == SETTINGS:
             words = difference(self.settings, read_settings(frame.payload.tobytes()))
-            said = f"node {peer} has another model: {words}"
+            problem = f"node {peer} has another model: {words}"
         else:
-            said = f"node {peer} has another model: compare [model] and the columns of the data"
-            said = self.differences.get(peer, said)
-        if self.differences.get(peer) != said:
-            self.differences[peer] = said
-            logger.warning("node %d: %s", self.node, said)
+            problem = f"node {peer} has another model: compare [model] and the columns of the data"
+            problem = self.differences.get(peer, problem)
+        if self.differences.get(peer) != problem:
+            self.differences[peer] = problem
+            logger.warning("node %d: %s", self.node, problem)
 
     def _check_twin(self, mine: Entry | None) -> None:
         """Exceed an entry of this node that it has not made: of an earlier run, or of a second node with this id.
@@ -316,12 +322,12 @@ class Endpoint:
         if mine is None or mine.version < own.version or mine.same_as(own):
             return
         same_life = mine.share.start == own.share.start and mine.version == own.version
-        if same_life and mine.news < own.news:  # what this node has said itself
+        if same_life and mine.news < own.news:  # an earlier entry of this node itself
             return
         if not mine.believed(self.node, self.view.signer):
             return
-        self.lives += 1
-        if self.lives > MOST_LIVES:
+        self.conflicts += 1
+        if self.conflicts > MOST_CONFLICTS:
             raise Twin(
                 f"somebody else runs as node {self.node}: others keep receiving newer entries of it than its own. "
                 "Give every machine an id of its own in [node], and stop the other one"
@@ -338,16 +344,16 @@ class Endpoint:
         due = now - self.helped_at.get(frame.phase, -np.inf) > HELP_AGAIN
         if final is not None and due and not frame.final:
             self.helped_at[frame.phase] = now
-            self.say(final)
+            self.send(final)
 
     def _alive(self, peer: int) -> None:
-        self.heard_at[peer] = self.clock()
-        hears = self.view.own.hears
-        if peer not in hears:
-            self._see(self.view.hearing({*hears, peer}))
+        self.received_at[peer] = self.clock()
+        receives_from = self.view.own.receives_from
+        if peer not in receives_from:
+            self._see(self.view.receiving_from({*receives_from, peer}))
 
     def _see(self, view: View, peer: int | None = None) -> None:
-        """Go on with that view, which may be new by a neighbour's words; what has changed is said by ``tick``."""
+        """Go on with that view, which may be new by a neighbour's frame; ``tick`` sends what has changed."""
         if view is self.view:
             return
         changed = view.epoch != self.view.epoch
@@ -360,9 +366,9 @@ class Endpoint:
                 self.gone_since.pop(node, None)
             for node in set(old.component) - set(view.component):
                 self.gone_since[node] = self.clock()
-        if self.neighbours != (peer,):  # it need not be told what it has said
+        if self.neighbours != (peer,):  # it knows what it has sent
             known = old.entries
-            self.unsaid.update([n for n, e in view.entries.items() if known.get(n) is not e])
+            self.unannounced.update([n for n, e in view.entries.items() if known.get(n) is not e])
 
     def come_back(self, known: Mapping[str, Any]) -> bool:
         """Take up the entry that the others still hold (``View.remembered``); False where data or settings have changed."""
@@ -370,7 +376,7 @@ class Endpoint:
         if view is None:
             return False
         self.view = view
-        self.heard_at = dict.fromkeys(view.own.hears, self.clock())
+        self.received_at = dict.fromkeys(view.own.receives_from, self.clock())
         return True
 
     def rejoin(self) -> None:

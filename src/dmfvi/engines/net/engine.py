@@ -100,10 +100,10 @@ class NetworkEngine:
             node.round = max(node.round, message.round)
             if job.rule.fixed_size:
                 node.sizes[phase] = _sizes(job, state)
-            inbox, told = yield from self._exchange(
+            inbox, others_asked = yield from self._exchange(
                 state, data, {ids[j]: j for j in view.neighbours}
             )
-            asked = asked or told
+            asked = asked or others_asked
             try:
                 state, report = step_node(job, state, inbox)
             except LostTrack as reason:
@@ -140,7 +140,7 @@ class NetworkEngine:
         run.converged = state.done and (swept_all or (state.converged and not asked))
         final, _ = node.frame_of(final_message(job, state), final=True, asked=asked)
         node.finals[phase] = final
-        node.say(final)
+        node.send(final)
         node.phase += 1
         if self.journal is not None and run.converged:
             kept = (state.belief, np.frombuffer(final, dtype=np.uint8), run.history[-1])
@@ -180,7 +180,7 @@ class NetworkEngine:
                     agreed = job.rule.final_estimate(frame.payload, like)
                     if agreed is not None:
                         return take_over(job, state, agreed)
-            self.node.say(self.node.frame_of(message_of(job, state))[0])  # ask for it
+            self.node.send(self.node.frame_of(message_of(job, state))[0])  # ask for it
             yield from self.node.resting(HELP_AGAIN)
             self.node.check_epoch()
         return state
@@ -190,7 +190,7 @@ class NetworkEngine:
     ) -> Steps[tuple[dict[int, Message], bool]]:
         """Send the message of a round and wait for the neighbours', not for ever: ``_inbox``."""
         node = self.node
-        node.say(data)
+        node.send(data)
         began = node.clock()
         repeat_at = began + REPEAT_AFTER * node.timing.patience
         give_up_at = began + node.timing.patience
@@ -200,7 +200,7 @@ class NetworkEngine:
             if not missing or now >= give_up_at:
                 break
             if now >= repeat_at:
-                node.say(data)  # it may have been lost
+                node.send(data)  # it may have been lost
                 repeat_at = inf
             yield min(repeat_at, give_up_at) - now
             node.check_epoch()

@@ -53,10 +53,10 @@ class NetworkNode(Endpoint):
         while True:
             if view is not self.view:
                 view = self.view
-                here, heard = view.component, view.own.hears
-                unheard = any(j in here and j not in heard for j in self.neighbours)
+                here, received = view.component, view.own.receives_from
+                one_way = any(j in here and j not in received for j in self.neighbours)
                 # a member that is a neighbour will connect any moment, and its link would restart the fit
-                settle = (LINKS_COMING if unheard else 1.0) * self.timing.settle
+                settle = (LINKS_COMING if one_way else 1.0) * self.timing.settle
                 enough = self._enough(wait_for) or (again and self._all_others_left)
             now = self.clock()
             settled = now >= self.changed_at + settle
@@ -86,7 +86,7 @@ class NetworkNode(Endpoint):
     def _not_confirmed(self, absent: list[int], timeout: float) -> str:
         entries = self.view.entries
         named = "; ".join(
-            f"node {node}, which {[n for n in self.members if node in entries[n].hears]} claim to receive from"
+            f"node {node}, which {[n for n in self.members if node in entries[n].receives_from]} claim to receive from"
             for node in absent
         )
         return (
@@ -112,7 +112,9 @@ class NetworkNode(Endpoint):
         others = sorted(set(self.differences) & set(self.neighbours))
         left = sorted(node for node, entry in self.view.entries.items() if entry.left)
         gone = f"; have left: {left}" if left else ""
-        silent = sorted(set(self.neighbours) - set(self.view.own.hears) - set(others) - set(left))
+        silent = sorted(
+            set(self.neighbours) - set(self.view.own.receives_from) - set(others) - set(left)
+        )
         of_others = "".join(f"; {self.differences[peer]}" for peer in others)
         return (
             f"node {self.node} waited {timeout:g} seconds for {wait_for} nodes and met "
@@ -126,7 +128,7 @@ class NetworkNode(Endpoint):
         if view is not None:
             self.view = view
             self.merged.clear()
-            self.heard_at = dict.fromkeys(view.own.hears, self.clock())
+            self.received_at = dict.fromkeys(view.own.receives_from, self.clock())
         self.epoch = self.view.epoch
         self.members = self.view.members
         self.phase = phase

@@ -31,7 +31,7 @@ ascending order of their nodes, each signed by its own node:
 60     32  SHA-256 of its data and settings
 92      1  1 if it has left for good, else 0
 93      2  n: neighbours it receives frames from
-95      2  m: neighbours it has been told of
+95      2  m: neighbours in its configuration
 97     4n  ids of the first, ascending
        4m  ids of the second, ascending
         2  s: bytes of the signature, 0 without certificates
@@ -126,7 +126,7 @@ class Frame(NamedTuple):
 
 
 class Malformed(ValueError):
-    """Bytes that are not a frame, with the reason in one word."""
+    """Bytes that are not a frame, with a short reason."""
 
 
 def pack(frame: Frame, dtype: int = FLOAT64) -> bytes:

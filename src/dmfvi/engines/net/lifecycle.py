@@ -1,7 +1,7 @@
 """A node's life on a network: meet, fit, finish together; begin anew when the members or their data change.
 
 No result without a name: what a fit gave is kept with the members whose data are in it, and with those who were met
-and are not in it. A node does not end alone unless the others have said that they leave.
+and are not in it. A node does not end alone unless the others have announced that they leave.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dmfvi.network import Network
 
 logger = logging.getLogger(__name__)
 
-#: what a node says of itself
-MEETING, FITTING, WAITING = "meeting", "agreeing on a start", "waiting for others"
+#: states of a node
+JOINING, FITTING, WAITING = "joining", "agreeing on a start", "waiting for others"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Lifecycle(Generic[Result]):
     keep : what to do with a result as soon as there is one.
     wait_for : members to wait for before the first fit; who left after it had signed the epoch of a fit with others counts.
     wait_seconds : how long.
-    on_state : is told what the node is doing.
+    on_state : receives the state of the node.
     """
 
     node: NetworkNode
@@ -66,7 +66,7 @@ class Lifecycle(Generic[Result]):
         while True:
             epoch, members = node.epoch, node.members
             try:
-                self.on_state(MEETING)
+                self.on_state(JOINING)
                 network = yield from node.gathering(wait_for, self.wait_seconds, again)
                 gone = node.finished_and_gone(epoch, members)
                 if gone and outcome is not None:

@@ -85,12 +85,12 @@ class Entry:
     """One node's entry in the view."""
 
     version: int
-    hears: tuple[int, ...]
+    receives_from: tuple[int, ...]
     news: int = 0  # grows with what is no change of membership
     done_in: int = 0  # epoch in which it has finished
     share: Share = NO_SHARE
     left: bool = False  # it has left for good, and says so itself
-    peers: tuple[int, ...] = ()  # all neighbours that it has been told of, met or not
+    peers: tuple[int, ...] = ()  # all neighbours in its configuration, met or not
     begun_in: int = 0  # epoch that it takes part in
     signature: bytes = field(default=b"", compare=False)
     certificate: bytes = field(default=b"", compare=False)
@@ -103,7 +103,7 @@ class Entry:
     def newer_than(self, other: Entry | None) -> bool:
         """Whether it has a later version; of two starts with the same version the larger number counts, or later news.
 
-        All nodes must decide alike. A node whose own entry loses hears of the other one and exceeds its version.
+        All nodes must decide alike. A node whose own entry loses receives the other one and exceeds its version.
         """
         return other is None or self._rank > other._rank
 
@@ -133,10 +133,10 @@ class Entry:
             self.share.rows,
             self.share.digest,
             LEFT * self.left,
-            len(self.hears),
+            len(self.receives_from),
             len(self.peers),
         )
-        ids = (*self.hears, *self.peers)
+        ids = (*self.receives_from, *self.peers)
         return head + struct.pack(f"<{len(ids)}I", *ids)
 
     @Once
@@ -151,7 +151,7 @@ class Entry:
     @Once
     def mark(self) -> str:
         """What an epoch depends on."""
-        return f"{self.version} {self.hears} {tuple(self.share)}"
+        return f"{self.version} {self.receives_from} {tuple(self.share)}"
 
     def signed(self, node: int, signer: Signer) -> Entry:
         """With the signature of its owner."""
@@ -191,12 +191,14 @@ class View:
         """This node's entry."""
         return self.entries[self.node]
 
-    def hearing(self, neighbours: set[int]) -> View:
+    def receiving_from(self, neighbours: set[int]) -> View:
         """The view after the set of neighbours that frames arrive from has changed."""
-        hears = tuple(sorted(neighbours))
-        if hears == self.own.hears:
+        receives_from = tuple(sorted(neighbours))
+        if receives_from == self.own.receives_from:
             return self
-        return self._with(replace(self.own, version=self.own.version + 1, hears=hears))
+        return self._with(
+            replace(self.own, version=self.own.version + 1, receives_from=receives_from)
+        )
 
     def renewed(self) -> View:
         """This node asks for a new fit, which begins another epoch."""
@@ -218,7 +220,7 @@ class View:
 
     def leaving(self, took_part: bool) -> View:
         """This node leaves for good; ``took_part``: after it had signed the epoch of a fit with others, which its entry names."""
-        own = replace(self.own, version=self.own.version + 1, hears=(), left=True)
+        own = replace(self.own, version=self.own.version + 1, receives_from=(), left=True)
         return self._with(own if took_part else replace(own, begun_in=0, done_in=0))
 
     def merged(self, others: dict[int, Entry]) -> tuple[View, list[int]]:
@@ -235,7 +237,7 @@ class View:
                 new[node] = entry
             else:
                 forged.append(node)
-                break  # checking costs time: the rest of what such a neighbour says can wait
+                break  # checking costs time: the rest of such a neighbour's view can wait
         return self._with_all(new), forged
 
     def exceeding(self, version: int) -> View:
@@ -268,17 +270,23 @@ class View:
     def remembered(self) -> dict[str, Any]:
         """What a program must know to come back as the same member, for JSON."""
         own = self.own
-        facts = {"version": own.version, "hears": list(own.hears)}
+        facts = {"version": own.version, "receives_from": list(own.receives_from)}
         return facts | own.share._asdict() | {"digest": own.share.digest.hex()}
 
     def restored(self, known: Mapping[str, Any], neighbours: Collection[int]) -> View | None:
         """The view of a node that comes back as the same member; None where it has other data or settings now."""
         share = self.own.share
-        hears = tuple(sorted(int(v) for v in known["hears"] if int(v) in neighbours))
+        receives_from = tuple(
+            sorted(int(v) for v in known["receives_from"] if int(v) in neighbours)
+        )
         if known["digest"] != share.digest.hex():
             return None
         same = share._replace(start=int(known["start"]), attempt=int(known["attempt"]))
-        return self._with(replace(self.own, version=int(known["version"]), hears=hears, share=same))
+        return self._with(
+            replace(
+                self.own, version=int(known["version"]), receives_from=receives_from, share=same
+            )
+        )
 
     # -- what it implies ----------------------------------------------------------------
 
@@ -288,9 +296,9 @@ class View:
         reached, todo = {self.node}, [self.node]
         while todo:
             here = todo.pop()
-            for there in self.entries[here].hears:
+            for there in self.entries[here].receives_from:
                 other = self.entries.get(there)
-                if there not in reached and other is not None and here in other.hears:
+                if there not in reached and other is not None and here in other.receives_from:
                     reached.add(there)
                     todo.append(there)
         return tuple(sorted(reached))
@@ -307,8 +315,8 @@ class View:
         edges = [
             (index[a], index[b])
             for a in ids
-            for b in self.entries[a].hears
-            if a < b and b in index and a in self.entries[b].hears
+            for b in self.entries[a].receives_from
+            if a < b and b in index and a in self.entries[b].receives_from
         ]
         return Network.of_component(len(ids), edges)
 
@@ -329,7 +337,7 @@ class View:
 
     @property
     def known(self) -> set[int]:
-        """All nodes that somebody has met or has been told of."""
+        """All nodes that some node has met or has in its configuration."""
         return set(self.entries).union(*(entry.peers for entry in self.entries.values()))
 
     @property
@@ -378,12 +386,14 @@ def _read(payload: bytes, node: int, at: int) -> tuple[Entry, int]:
     """That node's entry from a place in a view, and where the next one begins."""
     begins = at
     fields = FIELDS.unpack_from(payload, at)
-    version, news, done_in, begun_in, start, attempt, rows, digest, flags, n_hears, n_peers = fields
+    version, news, done_in, begun_in, start, attempt, rows, digest, flags, n_sources, n_peers = (
+        fields
+    )
     at += FIELDS.size
-    if max(n_hears, n_peers) > MOST_NEIGHBOURS or flags > LEFT:
+    if max(n_sources, n_peers) > MOST_NEIGHBOURS or flags > LEFT:
         raise Malformed("view")
-    ids = struct.unpack_from(f"<{n_hears + n_peers}I", payload, at)
-    hears, peers = ids[:n_hears], ids[n_hears:]
+    ids = struct.unpack_from(f"<{n_sources + n_peers}I", payload, at)
+    receives_from, peers = ids[:n_sources], ids[n_sources:]
     at += 4 * len(ids)
     ends = at
     n_signature, n_certificate = LENGTHS.unpack_from(payload, at)
@@ -392,15 +402,15 @@ def _read(payload: bytes, node: int, at: int) -> tuple[Entry, int]:
     proper = n_signature <= LONGEST_SIGNATURE and n_certificate <= LONGEST_CERTIFICATE
     proper = proper and after <= len(payload) and max(done_in, begun_in, start) < LARGEST_EPOCH
     proper = proper and max(version, news, attempt, rows) < LARGEST_VERSION
-    proper = proper and _ascending(hears) and _ascending(peers)
-    if not proper or node in hears:
+    proper = proper and _ascending(receives_from) and _ascending(peers)
+    if not proper or node in receives_from:
         raise Malformed("view")
     signature = bytes(payload[at : at + n_signature])
     certificate = bytes(payload[at + n_signature : after])
     share = Share(start, attempt, digest, rows)
     left = bool(flags)
     entry = Entry(
-        version, hears, news, done_in, share, left, peers, begun_in, signature, certificate
+        version, receives_from, news, done_in, share, left, peers, begun_in, signature, certificate
     )
     # they are sent on as they came
     entry.__dict__["_fields"] = payload[begins:ends]

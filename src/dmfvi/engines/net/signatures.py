@@ -1,4 +1,4 @@
-"""Signatures of membership entries: only a node itself can say what it holds, whom it receives from, and that it leaves.
+"""Signatures of membership entries: only a node itself can announce what it holds, from whom it receives, and that it leaves.
 
 An entry travels over several hops, so the link it arrives by proves nothing. Its owner signs it with the key of its
 certificate, and the certificate, issued by the cluster's authority for that node's name, travels with it.
@@ -53,7 +53,7 @@ UNSIGNED = Unsigned()
 class CertificateSigner:
     """Signs with the key of a node's certificate (ECDSA or RSA, SHA-256).
 
-    ``context`` is signed along: what a node has said in another cluster, or of another model, is not believed here.
+    ``context`` is signed along: an entry of another cluster or another model is not accepted here.
     """
 
     def __init__(self, authority: Path, certificate: Path, key: Path, context: bytes = b"") -> None:

@@ -168,7 +168,7 @@ def _access(peers: Mapping[int, str], prefix: str) -> dict[str, Any]:
         "key_exprs": [f"{prefix}/*"],
     }
     sending = {
-        "id": "own words",
+        "id": "own frames",
         "permission": "allow",
         "flows": ["egress"],
         "messages": ["put"],
@@ -180,7 +180,7 @@ def _access(peers: Mapping[int, str], prefix: str) -> dict[str, Any]:
     for peer in peers:
         rules.append(
             {
-                "id": f"words of {peer}",
+                "id": f"frames of {peer}",
                 "permission": "allow",
                 "flows": ["ingress"],
                 "messages": ["put"],
@@ -190,7 +190,7 @@ def _access(peers: Mapping[int, str], prefix: str) -> dict[str, Any]:
         subjects.append({"id": f"peer {peer}", "cert_common_names": [common_name(peer)]})
         policies.append(
             {
-                "rules": ["subscriptions", "own words", f"words of {peer}"],
+                "rules": ["subscriptions", "own frames", f"frames of {peer}"],
                 "subjects": [f"peer {peer}"],
             }
         )
