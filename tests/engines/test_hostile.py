@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import signal
 from pathlib import Path
@@ -113,6 +114,10 @@ def test_a_file_is_the_earlier_one_until_the_later_is_whole(tmp_path: Path) -> N
     assert file.read_bytes() == b"earlier"
 
 
+def with_checksum(text: str) -> str:
+    return f"{text}\n{hashlib.sha256(text.encode()).hexdigest()}\n"
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -120,7 +125,9 @@ def test_a_file_is_the_earlier_one_until_the_later_is_whole(tmp_path: Path) -> N
         lambda text: text[: len(text) // 2],
         lambda text: "[" * 100_000,
         lambda text: "",
+        lambda text: with_checksum(text.partition("\n")[0].replace("receives_from", "neighbours")),
     ],
+    ids=["changed", "half", "nested", "empty", "of another version"],
 )
 def test_a_node_whose_memory_of_itself_is_damaged_comes_as_a_new_member(
     make_cluster: Any, tmp_path: Path, damage: Any

@@ -359,7 +359,14 @@ class NodeProgram:
         if hashlib.sha256(text.encode()).hexdigest() != checksum.strip():
             logger.warning("%s is damaged: this node comes as a new member", self._entry_file)
             return
-        same = self.node.come_back(json.loads(text))
+        try:
+            same = self.node.come_back(json.loads(text))
+        except (KeyError, TypeError, ValueError):
+            logger.warning(
+                "%s is of another version of dmfvi: this node comes as a new member",
+                self._entry_file,
+            )
+            return
         if not same:
             logger.warning(
                 "node %d: its data or settings are not those of its checkpoint: it comes as a new member and the fit "
