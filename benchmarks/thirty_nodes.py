@@ -92,7 +92,7 @@ def main() -> None:
                     states.append(content["state"])
                 except (OSError, ValueError):
                     states.append("starting")
-            if not met and not {"starting", "meeting"} & set(states):
+            if not met and not {"starting", "joining"} & set(states):
                 met = time.monotonic() - began
             pids = [process.pid for process in processes if process.poll() is None]
             if not given.single:
