@@ -105,7 +105,7 @@ def test_a_node_that_meets_nobody_gives_up_and_says_so(make_cluster, tmp_path: P
     cluster.wait_seconds = 1.0
     cluster.start(2, None)
     cluster.until_dead(2)
-    assert "not heard: [1, 3]" in str(cluster.errors[0])
+    assert "nothing received from [1, 3]" in str(cluster.errors[0])
     assert not (tmp_path / "node-2" / "model.npz").exists()
 
 
