@@ -13,7 +13,7 @@ import numpy as np
 
 from dmfvi import BayesianGaussianMixture, infer
 from dmfvi.engines.base import RoundRecord
-from dmfvi.inference.session import Inference
+from dmfvi.inference.result import Inference
 from dmfvi.inference.starts import SHORT_RUN
 from dmfvi.models.mixture.shard import MixtureShard
 

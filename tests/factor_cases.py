@@ -12,7 +12,8 @@ from sklearn.decomposition import PCA, FactorAnalysis
 from dmfvi import BayesianPCA, GammaPrior, MixtureOfPCA, PcaPrior
 from dmfvi.datasets import make_cube, make_ratings
 from dmfvi.families import Dirichlet, Gamma
-from dmfvi.inference.session import Inference, Session, infer
+from dmfvi.inference.result import Inference
+from dmfvi.inference.session import Session, infer
 from dmfvi.models.pca.mixture_model import MixtureOfPcaModel, MixtureRows
 from dmfvi.models.pca.model import BayesianPcaModel
 from dmfvi.models.pca.ppca_model import PpcaModel

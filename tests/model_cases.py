@@ -17,7 +17,8 @@ from scipy.special import gammaln, logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 import factor_cases
-from dmfvi.inference.session import Inference, Session, infer
+from dmfvi.inference.result import Inference
+from dmfvi.inference.session import Session, infer
 from dmfvi.models import (
     DiagonalGaussianMixture,
     GaussianMixture,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dmfvi.inference.model import ConjugateModel as ConjugateModel
     from dmfvi.inference.model import Model as Model
     from dmfvi.inference.model import Statistics as Statistics
-    from dmfvi.inference.session import Inference as Inference
+    from dmfvi.inference.result import Inference as Inference
     from dmfvi.inference.session import infer as infer
     from dmfvi.models.chains.estimator import CategoricalHMM as CategoricalHMM
     from dmfvi.models.chains.estimator import GaussianHMM as GaussianHMM
@@ -61,7 +61,7 @@ _HOME = {
     "Federation": "inference.federation",
     "GammaPrior": "models.pca.belief",
     "Imputer": "models.pca.imputer",
-    "Inference": "inference.session",
+    "Inference": "inference.result",
     "LaplaceModel": "models.laplace",
     "Links": "engines.links",
     "Model": "inference.model",

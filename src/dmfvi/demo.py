@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from dmfvi.datasets import make_low_rank, mask_at_random
 from dmfvi.engines.base import RoundRecord
-from dmfvi.inference.session import Inference
+from dmfvi.inference.result import Inference
 from dmfvi.linalg import FloatArray
 from dmfvi.models.pca.estimator import BayesianPCA
 from dmfvi.network import Network

@@ -22,7 +22,8 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted, vali
 from dmfvi.export import ExportMixin
 from dmfvi.inference.federation import Federation
 from dmfvi.inference.model import Model
-from dmfvi.inference.session import Inference, InferenceObserver, Session, warn_unless_converged
+from dmfvi.inference.result import Inference, InferenceObserver, warn_unless_converged
+from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.parameters import parameter_table

@@ -407,9 +407,7 @@ def test_a_neighbour_with_another_model_is_named_with_what_differs() -> None:
     for _ in range(4):
         for node in nodes:
             node.listen(0.0)
-    words = (
-        r"nothing received from \[2\]; node 1 has another model: max_iter is 100 here and 101 there; refused"
-    )
+    words = r"nothing received from \[2\]; node 1 has another model: max_iter is 100 here and 101 there; refused"
     with pytest.raises(TimeoutError, match=words):
         drive(nodes[0].gathering(3, 0.3), nodes[0].listen)
 

@@ -9,7 +9,8 @@ import networkx as nx
 import pytest
 
 from dmfvi import Network
-from dmfvi.inference.session import Inference, Session
+from dmfvi.inference.result import Inference
+from dmfvi.inference.session import Session
 from dmfvi.storage.structured import digest_of
 from graphs import GRAPHS
 from helpers import distance

@@ -22,7 +22,8 @@ ORDER = [
     ["node"],
     ["storage.journal"],
     ["engines"],
-    ["inference.federation", "inference.collective", "inference.session", "progress"],
+    ["inference.federation", "inference.collective", "inference.result"],
+    ["inference.session", "progress"],
     ["inference.response", "inference.checking"],
     [
         "validation",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dmfvi import ConjugateModel, Federation, Links, Network, infer
-from dmfvi.inference.session import Inference
+from dmfvi.inference.result import Inference
 from dmfvi.models import MODELS
 from helpers import distance
 from model_cases import CASES, aligned

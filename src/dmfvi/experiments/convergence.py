@@ -29,7 +29,7 @@ from dmfvi.experiments.base import (
     values,
 )
 from dmfvi.inference.federation import Federation
-from dmfvi.inference.session import Inference
+from dmfvi.inference.result import Inference
 from dmfvi.models.pca.estimator import BayesianPCA
 from dmfvi.network import Network
 

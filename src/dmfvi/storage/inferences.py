@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dmfvi.inference.session import Inference
+from dmfvi.inference.result import Inference
 from dmfvi.linalg import FloatArray
 from dmfvi.storage.structured import write_structured
 

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.consensus import RULES, ConsensusRule
 from dmfvi.inference.federation import Federation
-from dmfvi.inference.session import Inference
+from dmfvi.inference.result import Inference
 from dmfvi.models import ESTIMATORS
 from dmfvi.storage.archive import FileKind, read_archive
 from dmfvi.storage.files import model_file

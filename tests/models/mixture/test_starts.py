@@ -9,7 +9,7 @@ import pytest
 
 from dmfvi import BayesianGaussianMixture, GaussianHMM, Network
 from dmfvi.engines.base import RoundRecord
-from dmfvi.inference.session import Inference
+from dmfvi.inference.result import Inference
 from dmfvi.inference.starts import side_by_side
 from dmfvi.models.mixture.model import mixed_memberships
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from dmfvi.estimator import NetworkEstimator, generator_of
-from dmfvi.inference.session import InferenceObserver, Session
+from dmfvi.inference.result import InferenceObserver
+from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
 from dmfvi.models.chains.emissions import Emission
 from dmfvi.models.chains.kernels import chain_posteriors, most_probable_states

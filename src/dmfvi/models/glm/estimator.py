@@ -13,7 +13,8 @@ from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.multiclass import check_classification_targets
 
 from dmfvi.inference.model import Model
-from dmfvi.inference.session import InferenceObserver, Session
+from dmfvi.inference.result import InferenceObserver
+from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray, one_blas_thread, plain
 from dmfvi.models.glm.likelihoods import DesignUnits, GlmShard, Likelihood, contrasts, likelihood_of
 from dmfvi.models.glm.model import GeneralizedLinear, LearnedPrecision

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
 from dmfvi.families import MultivariateNormal
-from dmfvi.inference.session import Inference, InferenceObserver, Session
+from dmfvi.inference.result import Inference, InferenceObserver
+from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
 from dmfvi.models.glm.targets import (
     Targets,

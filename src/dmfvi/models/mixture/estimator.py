@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from dmfvi.estimator import generator_of
 from dmfvi.export import Pointwise
 from dmfvi.families import Product
-from dmfvi.inference.session import InferenceObserver
+from dmfvi.inference.result import InferenceObserver
 from dmfvi.linalg import FloatArray, inverse
 from dmfvi.models.mixture.base import ClusterEstimator, GaussianComponents
 from dmfvi.models.mixture.model import DiagonalGaussianMixture, GaussianMixture

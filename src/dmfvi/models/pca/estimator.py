@@ -10,7 +10,8 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from dmfvi.inference.model import Coroutine
-from dmfvi.inference.session import InferenceObserver, Session
+from dmfvi.inference.result import InferenceObserver
+from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
 from dmfvi.models.pca.belief import GammaPrior, PcaPrior
 from dmfvi.models.pca.factorised import FactorisedPcaModel

@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.estimator import generator_of
-from dmfvi.inference.session import InferenceObserver
+from dmfvi.inference.result import InferenceObserver
 from dmfvi.inference.starts import FeatureUnits, agree_on_units
 from dmfvi.linalg import FloatArray
 from dmfvi.models.mixture.base import ClusterEstimator

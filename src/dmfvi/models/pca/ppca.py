@@ -10,7 +10,8 @@ import numpy as np
 from dmfvi.consensus import ParameterADMM
 from dmfvi.engines.base import RoundRecord, Run
 from dmfvi.inference.model import Coroutine
-from dmfvi.inference.session import Inference, InferenceObserver, Session, warn_unless_converged
+from dmfvi.inference.result import Inference, InferenceObserver, warn_unless_converged
+from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
 from dmfvi.models.pca.factors import FactorEstimator
 from dmfvi.models.pca.ppca_model import DistributedPpcaModel, PpcaModel

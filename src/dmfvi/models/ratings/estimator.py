@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dmfvi.engines.base import RoundRecord
-from dmfvi.inference.session import Inference, Session
+from dmfvi.inference.result import Inference
+from dmfvi.inference.session import Session
 from dmfvi.linalg import one_blas_thread
 from dmfvi.models.ratings.belief import RatingBelief
 from dmfvi.models.ratings.catalogue import agree_on_catalogue

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from dmfvi.inference.session import Inference
+from dmfvi.inference.result import Inference
 from dmfvi.linalg import FloatArray
 from dmfvi.models.ratings.posterior import UNKNOWN, UserPosteriors
 from dmfvi.models.ratings.shard import RatedUsers, RatingShard

@@ -12,7 +12,7 @@ from sklearn.base import RegressorMixin
 from dmfvi.estimator import generator_of
 from dmfvi.export import Pointwise
 from dmfvi.families import NormalGamma
-from dmfvi.inference.session import InferenceObserver
+from dmfvi.inference.result import InferenceObserver
 from dmfvi.inference.starts import FeatureUnits, agree_on_units
 from dmfvi.linalg import FloatArray
 from dmfvi.models.glm.targets import check_targets

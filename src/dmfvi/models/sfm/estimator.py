@@ -19,7 +19,8 @@ from dmfvi.families import MultivariateNormal
 from dmfvi.inference.collective import Collective
 from dmfvi.inference.model import Broadcast, Coroutine
 from dmfvi.inference.response import Response
-from dmfvi.inference.session import InferenceObserver, Session, warn_unless_converged
+from dmfvi.inference.result import InferenceObserver, warn_unless_converged
+from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray, inverse
 from dmfvi.models.sfm.geometry import (
     Cameras,

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.families import MultivariateNormal
-from dmfvi.inference.session import Inference, InferenceObserver
+from dmfvi.inference.result import Inference, InferenceObserver
 from dmfvi.linalg import FloatArray
 from dmfvi.models.regression.base import agree_on_weighted_units
 from dmfvi.models.regression.posterior import CoefficientPosterior

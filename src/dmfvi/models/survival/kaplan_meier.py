@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.estimator import NetworkEstimator
 from dmfvi.families import Beta
-from dmfvi.inference.session import InferenceObserver
+from dmfvi.inference.result import InferenceObserver
 from dmfvi.linalg import FloatArray
 from dmfvi.models.survival.model import GridHazard, GridShard
 from dmfvi.models.survival.times import (

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.estimator import generator_of
-from dmfvi.inference.session import InferenceObserver
+from dmfvi.inference.result import InferenceObserver
 from dmfvi.linalg import FloatArray
 from dmfvi.models.glm.estimator import GlmEstimator
 from dmfvi.models.survival.base import SurvivalRegression

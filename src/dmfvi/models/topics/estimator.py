@@ -14,7 +14,8 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmfvi.estimator import NetworkEstimator, generator_of
-from dmfvi.inference.session import InferenceObserver, Session
+from dmfvi.inference.result import InferenceObserver
+from dmfvi.inference.session import Session
 from dmfvi.inference.stochastic import Minibatches, Stochastic, StochasticBelief
 from dmfvi.linalg import FloatArray
 from dmfvi.models.topics import model as lda
