@@ -31,6 +31,7 @@ ORDER = [
         "shard_lists",
         "uncertainty",
         "parameters",
+        "presentation",
         "export",
         "estimator",
     ],
