@@ -17,10 +17,10 @@ def main() -> None:
     warned: set[str] = set()  # once is enough, however many fits a command makes
 
     def warn(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-        told = f"{category.__name__}: {message}"
-        if told not in warned:
-            warned.add(told)
-            print(told, file=sys.stderr)
+        line = f"{category.__name__}: {message}"
+        if line not in warned:
+            warned.add(line)
+            print(line, file=sys.stderr)
 
     warnings.showwarning = warn
     remember_interrupts()

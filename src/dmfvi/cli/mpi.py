@@ -18,7 +18,7 @@ from dmfvi.storage import FILE_NAME
 from dmfvi.storage.models import save_or_keep
 
 RANK = "{rank}"
-#: how a fit that has not converged is told, by whether its number of sweeps was asked for
+#: messages of a fit that has not converged, by whether its number of sweeps was asked for
 NOT_CONVERGED = {False: "NOT converged: raise --max-iter", True: "all sweeps made, not converged"}
 
 
@@ -89,11 +89,11 @@ def _as_rank_0_has_them(world: Any, table: Table) -> Table:
     text = json.dumps([table.data.shape[1], table.columns, numbers]).encode()
     length = np.array([len(text)], dtype=np.int64)
     world.Bcast(length)
-    told = np.empty(int(length[0]), dtype=np.uint8)
+    received = np.empty(int(length[0]), dtype=np.uint8)
     if rank == 0:
-        told[:] = np.frombuffer(text, dtype=np.uint8)
-    world.Bcast(told)
-    count, first, numbers = json.loads(told.tobytes().decode())
+        received[:] = np.frombuffer(text, dtype=np.uint8)
+    world.Bcast(received)
+    count, first, numbers = json.loads(received.tobytes().decode())
     mine = table.columns
     if first == mine and count == table.data.shape[1]:
         return table._replace(numbers=numbers)

@@ -182,14 +182,14 @@ def _facts(model: StructureFromMotion, tracks: Tracks, out: Path) -> list[tuple[
     unseen = float(np.isnan(tracks.data).mean())
     spread = np.sqrt(np.trace(model.structure_cov_, axis1=1, axis2=2) / 3.0)
     size = float(np.linalg.norm(model.structure_.std(0)))
-    told = f"{tracks.n_points} points, {tracks.n_frames} frames, {unseen:.1%} not seen"
+    text = f"{tracks.n_points} points, {tracks.n_frames} frames, {unseen:.1%} not seen"
     where = "pooled" if model.network is None else model.network.name
     kind = "metric" if model.metric_ else f"affine: {model.metric_message_}"
     error = model.reprojection_error_
     written = f"{out}/{FILE_NAME}, structure.ply, .csv, .png, cameras.csv, tracks.csv"
     deviation = float(np.median(spread))
     return [
-        ("tracks", told, told),
+        ("tracks", text, text),
         ("cameras", where, where),
         ("rounds", model.n_rounds_, str(model.n_rounds_)),
         (

@@ -32,7 +32,7 @@ def show(
     from dmfvi.storage import details, load
 
     fitted = load(model)
-    told = details(model)
+    known = details(model)
     learned = list(tables(fitted))
     if as_json:
         print(
@@ -45,7 +45,7 @@ def show(
                     "converged": plain(getattr(fitted, "converged_", None)),
                     "n_iter": plain(getattr(fitted, "n_iter_", None)),
                     "lower_bound": plain(getattr(fitted, "lower_bound_", None)),
-                    "details": plain(told),
+                    "details": plain(known),
                     **{
                         name: [dict(zip(h, plain(r), strict=True)) for r in rows]
                         for name, h, rows in learned
@@ -57,8 +57,8 @@ def show(
     words = fitted.summary() if hasattr(fitted, "summary") else type(fitted).__name__
     console.print(escape(words))
     for name in ("target", "sequence", "files"):
-        if name in told:
-            console.print(escape(f"{name}: {told[name]}"))
+        if name in known:
+            console.print(escape(f"{name}: {known[name]}"))
     for name, head, rows in learned:
         if hasattr(fitted, "summary_frame") and name.startswith("coefficients"):
             continue  # the summary is their table

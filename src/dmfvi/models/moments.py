@@ -51,7 +51,7 @@ class Density(Protocol):
 
 
 def agree_on_moments(model: Density, shard: Any, belief: LaplaceBelief) -> Coroutine:
-    """The belief with means and covariance of the posterior; as it was where the draws cannot tell."""
+    """The belief with means and covariance of the posterior; unchanged where there are too few effective draws."""
     known = belief.q.parameters()
     mean, covariance = np.asarray(known["mean"]), np.asarray(known["covariance"])
     if len(mean) > MOST_PARAMETERS:
@@ -81,7 +81,7 @@ def agree_on_moments(model: Density, shard: Any, belief: LaplaceBelief) -> Corou
 
 
 def _usable(covariance: FloatArray, ess: float, count: int) -> bool:
-    """Whether a stage has told enough to go on from: at the end more draws count than at the beginning."""
+    """Whether a stage has enough effective draws to go on from: at the end more draws count than at the beginning."""
     least = LEAST_DRAWS if count == STAGES[-1] else 3.0 * len(covariance)
     return ess >= least and bool(np.linalg.eigvalsh(covariance)[0] > 0.0)
 

@@ -43,10 +43,10 @@ def common_labels(
     A digest of two labels of one site ("1" and "01") is sent twice, so that all sites know that they cannot tell which of them is shared.
     """
     own = [_by_digest(part) for part in labels]
-    told = [_padded([d for d, names in part.items() for _ in names[:2]]) for part in own]
-    heard = session.collective.gather(told)
+    sent = [_padded([d for d, names in part.items() for _ in names[:2]]) for part in own]
+    received = session.collective.gather(sent)
     holders: dict[bytes, list[int]] = {}
-    for site, vector in enumerate(heard):
+    for site, vector in enumerate(received):
         whole = np.rint(vector).astype(np.uint8).tobytes()
         for at in range(0, len(whole), DIGEST_SIZE):
             holders.setdefault(whole[at : at + DIGEST_SIZE], []).append(site)

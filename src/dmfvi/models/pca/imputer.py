@@ -78,8 +78,8 @@ def fitted_by_bound(models: Sequence[Any], X: Any) -> tuple[Any, FloatArray]:
     tables = _tables(X)
     spread = dequantized(np.concatenate(tables))
     same = np.array_equal(spread, np.concatenate(tables), equal_nan=True)
-    told = np.split(spread, np.cumsum([len(table) for table in tables])[:-1])
-    given = X if same else told if is_shard_list(X) else told[0]
+    shards = np.split(spread, np.cumsum([len(table) for table in tables])[:-1])
+    given = X if same else shards if is_shard_list(X) else shards[0]
     fitted = [clone(model).fit(given) for model in models]
     bounds = np.array([model.lower_bound_ for model in fitted])
     best = int(np.argmax(bounds))

@@ -67,16 +67,16 @@ def _heard(vector: FloatArray) -> NDArray[Any] | int:
     return np.array([word.decode() for word in words] if kind == TEXT else words)
 
 
-def _union(heard: list[NDArray[Any] | int]) -> NDArray[Any]:
-    widths = [part for part in heard if isinstance(part, int)]
-    if len(widths) == len(heard):
+def _union(parts: list[NDArray[Any] | int]) -> NDArray[Any]:
+    widths = [part for part in parts if isinstance(part, int)]
+    if len(widths) == len(parts):
         if len(set(widths)) > 1:
             raise ValueError(
                 f"the nodes' matrices have {widths} columns: all nodes must number the items alike, "
                 "or pass (users, items, ratings) with ids"
             )
         return np.arange(widths[0])
-    ids = [np.arange(part) if isinstance(part, int) else part for part in heard]
+    ids = [np.arange(part) if isinstance(part, int) else part for part in parts]
     names = {"U": "text", "S": "bytes"}
     kinds = sorted({names.get(part.dtype.kind, "whole numbers") for part in ids})
     if len(kinds) > 1:

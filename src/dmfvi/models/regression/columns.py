@@ -187,18 +187,18 @@ def categorical(column: Column, words: bool = False) -> Column:
 # -- what sites agree on --------------------------------------------------------------------
 
 
-def gathered(session: Session, told: Sequence[Any]) -> list[Any]:
-    """What every site tells, as JSON: one entry for each of this process, those of all sites back."""
-    vectors = [np.frombuffer(json.dumps(each).encode(), dtype=np.uint8) for each in told]
-    heard = session.collective.gather([vector.astype(np.float64) for vector in vectors])
-    return [json.loads(np.rint(vector).astype(np.uint8).tobytes().decode()) for vector in heard]
+def gathered(session: Session, sent: Sequence[Any]) -> list[Any]:
+    """What every site sends, as JSON: one entry for each of this process, those of all sites back."""
+    vectors = [np.frombuffer(json.dumps(each).encode(), dtype=np.uint8) for each in sent]
+    received = session.collective.gather([vector.astype(np.float64) for vector in vectors])
+    return [json.loads(np.rint(vector).astype(np.uint8).tobytes().decode()) for vector in received]
 
 
-def summed(session: Session, told: Sequence[FloatArray]) -> FloatArray:
+def summed(session: Session, sent: Sequence[FloatArray]) -> FloatArray:
     """The sum over all sites, of one vector for each of this process."""
     if session.whole:
-        return np.asarray(np.sum(told, axis=0))
-    return np.asarray(session.collective.sum(list(told))[0])
+        return np.asarray(np.sum(sent, axis=0))
+    return np.asarray(session.collective.sum(list(sent))[0])
 
 
 def agreed_levels(
@@ -207,7 +207,9 @@ def agreed_levels(
     """Levels of the columns that are no numbers, the same at all sites."""
     for part in parts:
         _refuse_ids(part)
-    sites = gathered(session, [{n: _told(column) for n, column in part.items()} for part in parts])
+    sites = gathered(
+        session, [{n: _description(column) for n, column in part.items()} for part in parts]
+    )
     names = list(sites[0])
     for place, site in enumerate(sites):
         if list(site) != names:
@@ -216,15 +218,15 @@ def agreed_levels(
                 f"site {place} has columns {list(site)[:10]}, site 0 has {names[:10]}"
                 + (f": {odd[:5]} are not at both" if odd else ": bring them into one order")
             )
-    # digits in quotes are words where another site has words; only then they are told
+    # digits in quotes are words where another site has words; only then they are sent
     kinds = {name: {site[name][0] for site in sites} - {EMPTY} for name in names}
     mixed = [name for name in names if kinds[name] == {DIGITS, TEXT}]
     if mixed:
         words = [{n: categorical(part[n], words=True) for n in mixed} for part in parts]
         for part in words:
             _refuse_ids(part)
-        told = [{n: _told(column) for n, column in part.items()} for part in words]
-        for site, more in zip(sites, gathered(session, told), strict=True):
+        sent = [{n: _description(column) for n, column in part.items()} for part in words]
+        for site, more in zip(sites, gathered(session, sent), strict=True):
             site.update(more)
     return {
         name: levels
@@ -246,30 +248,30 @@ def _refuse_ids(part: Mapping[str, Column]) -> None:
             )
 
 
-def _told(column: Column) -> list[Any]:
+def _description(column: Column) -> list[Any]:
     """Kind, levels, and whether these are declared and have an order."""
     if column.kind in (NUMBER, EMPTY):
         return [DIGITS if column.words is not None else column.kind, [], False, False]
     return [column.kind, column.levels(), column.declared is not None, column.ordered]
 
 
-def _merged(name: str, told: list[list[Any]]) -> tuple[Level, ...] | None:
+def _merged(name: str, described: list[list[Any]]) -> tuple[Level, ...] | None:
     """Levels of one column over all sites; None for numbers."""
-    kinds = {kind for kind, *_ in told if kind != EMPTY}
+    kinds = {kind for kind, *_ in described if kind != EMPTY}
     if not kinds:
         raise ValueError(f"column {name!r} has no value at any site: leave it out")
     if kinds <= {NUMBER, DIGITS}:
         return None
     if len(kinds) > 1 and kinds & {NUMBER, DIGITS}:
-        at = {kind: place for place, (kind, *_) in reversed(list(enumerate(told)))}
+        at = {kind: site for site, (kind, *_) in reversed(list(enumerate(described)))}
         words = " and ".join(f"{kind} at site {at[kind]}" for kind in sorted(kinds))
         raise ValueError(f"column {name!r} holds {words}: give it one type at all sites")
-    seen = {place: levels for place, (kind, levels, *_) in enumerate(told) if kind != EMPTY}
+    seen = {site: levels for site, (kind, levels, *_) in enumerate(described) if kind != EMPTY}
     union = {level for levels in seen.values() for level in levels}
-    ordered = {place: seen[place] for place in seen if told[place][3]}
+    ordered = {site: seen[site] for site in seen if described[site][3]}
     if ordered:
         return _common_order(name, ordered, union)
-    declared = [levels for place, levels in seen.items() if told[place][2]]
+    declared = [levels for site, levels in seen.items() if described[site][2]]
     if declared and all(levels == declared[0] for levels in declared):
         rest = union - set(declared[0])
         return (*declared[0], *_sorted(name, rest))

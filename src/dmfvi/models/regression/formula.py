@@ -357,11 +357,11 @@ def agreed_states(
     rows = [len(next(iter(part.values())).values) if part else 0 for part in parts]
     own = [{name: _plain(state) for name, state in spec.transform_state.items()} for spec in made]
     affine = [n for n, state in own[0].items() if set(state) == AFFINE]
-    # what was learned from rows is compared, not told
-    told = [
+    # what was learned from rows is compared, not sent
+    sent = [
         {name: _digest(state) for name, state in each.items() if name not in affine} for each in own
     ]
-    sites = gathered(session, told)
+    sites = gathered(session, sent)
     for name in sites[0]:
         if any(site.get(name) != sites[0][name] for site in sites):
             raise ValueError(

@@ -155,8 +155,8 @@ class TabularRegression(NetworkEstimator):
         return made
 
     def _agreed_design(self, pieces: list[_Piece], how: str, session: Session) -> TableDesign:
-        """Columns and levels of all sites; of rows that are left out nothing is told."""
-        told = []
+        """Columns and levels of all sites; of rows that are left out nothing is sent."""
+        sent = []
         both = frozenset() if self.formula is None else formulas.parsed(self.formula).as_both
         for piece in pieces:
             words = [
@@ -167,10 +167,10 @@ class TabularRegression(NetworkEstimator):
             left_out = (gaps | piece.lacks_target) & (how != "raise")
             kept = np.flatnonzero(~left_out)
             own = {n: c.taking(kept) for n, c in piece.columns.items()}
-            told.append(
+            sent.append(
                 own | {formulas.levels_key(n): categorical(own[n]) for n in own if n in both}
             )
-        levels = agreed_levels(session, told)
+        levels = agreed_levels(session, sent)
         return TableDesign(tuple(pieces[0].columns), levels, self.formula)
 
     def _complete(
@@ -200,7 +200,7 @@ class TabularRegression(NetworkEstimator):
             gaps_here = [
                 _any([c.missing for c in part.values()], 0).sum() if part else 0 for part in rows
             ]
-            share = dropped / len(rows)  # every part tells its share of this process's count
+            share = dropped / len(rows)  # every part adds its share of this process's count
             total = summed(session, [np.array([share, float(n)]) for n in gaps_here])
             self.n_dropped_, self.n_imputed_ = (int(n) for n in np.rint(total))
         return rows, None if targets[0] is None else targets, others

@@ -332,7 +332,7 @@ class StructureFromMotion(NetworkEstimator):
 
         Only camera 0 knows its frames: it computes the axes and broadcasts them.
         """
-        told = np.zeros(1 + DIMENSIONS**2)
+        sent = np.zeros(1 + DIMENSIONS**2)
         if collective.engine.owned(collective.network)[0] == 0:
             frames = np.flatnonzero(seen_by_both(shards[0]) >= MIN_SEEN)
             if len(frames):
@@ -340,9 +340,9 @@ class StructureFromMotion(NetworkEstimator):
                 rows = poses[0].mean[first : first + 2, :DIMENSIONS] @ metric
                 back = np.linalg.inv(metric)
                 axes = first_frame_axes(rows, structures[0].mean @ back.T)
-                told = np.append(1.0, axes @ back)
-        heard = collective.broadcast(told)[0]
-        return heard[1:].reshape(DIMENSIONS, DIMENSIONS) if heard[0] else None
+                sent = np.append(1.0, axes @ back)
+        received = collective.broadcast(sent)[0]
+        return received[1:].reshape(DIMENSIONS, DIMENSIONS) if received[0] else None
 
     def _keep_structures(
         self,
