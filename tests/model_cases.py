@@ -369,7 +369,7 @@ def exact_grid(draw: Draw) -> None:
     """Counts by hand."""
     fit = infer(draw.model, [draw.pooled])
     p = fit.posterior.parameters()
-    place, event = draw.pooled.place, draw.pooled.event
+    place, event = draw.pooled.position, draw.pooled.event
     for k in range(3):
         happened, at_risk = event[place == k].sum(), (place >= k).sum()
         assert np.isclose(p["successes"][k], 2.0 + happened)

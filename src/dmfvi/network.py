@@ -263,7 +263,7 @@ class Network:
         """
         return tuple(self._search(int(np.argmin(self.eccentricities)))[0])
 
-    def _places(self, seed: int = 0) -> dict[int, Any]:
+    def _positions(self, seed: int = 0) -> dict[int, Any]:
         """Where to draw nodes, in [-1, 1]: rings and chains on a circle, others by springs."""
         if self.max_degree <= 2 and self.n_nodes <= 60:
             return dict(nx.circular_layout(self.graph))
@@ -271,18 +271,18 @@ class Network:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the graph, and its name."""
-        places = {
+        positions = {
             node: (140 + 115 * float(x), 140 - 115 * float(y))
-            for node, (x, y) in self._places().items()
+            for node, (x, y) in self._positions().items()
         }
         few = self.n_nodes <= 40
         lines = [
             '<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke="#9aa5b1"/>'.format(
-                *places[a], *places[b]
+                *positions[a], *positions[b]
             )
             for a, b in self.graph.edges
         ]
-        for node, (x, y) in places.items():
+        for node, (x, y) in positions.items():
             lines.append(
                 f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{11 if few else 3}" fill="#4878a8"/>'
             )
@@ -303,7 +303,7 @@ class Network:
             _, ax = plt.subplots(figsize=(4, 4))
         nx.draw_networkx(
             self.graph,
-            self._places(seed),
+            self._positions(seed),
             ax=ax,
             node_size=260 if self.n_nodes <= 40 else 20,
             with_labels=self.n_nodes <= 40,

@@ -61,17 +61,17 @@ def keep_table(fitted: Any) -> None:
 def _rows(fitted: Any, name: str, found: Uncertainty) -> list[Row]:
     low, high = found.interval
     made = []
-    for place in np.ndindex(found.mean.shape):
-        term = " ".join([name, *_labels(fitted, name, place, found.mean.shape)])
-        mean, std, lower, upper = (float(v[place]) for v in (found.mean, found.std, low, high))
+    for position in np.ndindex(found.mean.shape):
+        term = " ".join([name, *_labels(fitted, name, position, found.mean.shape)])
+        mean, std, lower, upper = (float(v[position]) for v in (found.mean, found.std, low, high))
         made.append(Row(term, mean, std, lower, upper, None, None, None))
     return made
 
 
-def _labels(fitted: Any, name: str, place: Sequence[int], shape: Sequence[int]) -> list[str]:
+def _labels(fitted: Any, name: str, position: Sequence[int], shape: Sequence[int]) -> list[str]:
     """Components, states and symbols by their index, columns of the data by their name."""
-    labels = [str(index) for index in place]
+    labels = [str(index) for index in position]
     names = getattr(fitted, "feature_names_in_", None)
     if name in BY_FEATURE and labels and shape[-1] == getattr(fitted, "n_features_in_", -1):
-        labels[-1] = f"x{place[-1]}" if names is None else str(names[place[-1]])
+        labels[-1] = f"x{position[-1]}" if names is None else str(names[position[-1]])
     return [" -> ".join(labels)] if name == "transitions" else labels

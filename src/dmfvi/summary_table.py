@@ -91,11 +91,11 @@ class SummaryTable(NamedTuple):
         axes = plt.subplots(figsize=(6, 0.4 * len(self.rows) + 1))[1] if ax is None else ax
         ratios = bool(self.ratio)
         shown = [row for row in self.rows if not ratios or row.ratio is not None]
-        for place, row in enumerate(reversed(shown)):
+        for position, row in enumerate(reversed(shown)):
             ends = np.array([row.lower, row.estimate, row.upper])
             ends = np.exp(ends) if ratios else ends
-            axes.plot(ends[[0, 2]], [place, place], color="C0")
-            axes.plot(ends[1:2], [place], "o", color="C0")
+            axes.plot(ends[[0, 2]], [position, position], color="C0")
+            axes.plot(ends[1:2], [position], "o", color="C0")
         axes.axvline(1.0 if ratios else 0.0, color="grey", linewidth=0.8)
         axes.set_yticks(range(len(shown)), [row.term for row in reversed(shown)])
         axes.set_xlabel(f"{self.ratio or 'estimate'} ({100 * self.level:g} % interval)")

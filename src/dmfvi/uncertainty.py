@@ -111,15 +111,15 @@ class Uncertainty:
         """What a notebook shows: one row for each number, and what speaks against trusting them."""
         low, high = self.interval
         columns = [np.ravel(each) for each in (self.mean, self.std, low, high)]
-        places = list(np.ndindex(self.mean.shape))
+        positions = list(np.ndindex(self.mean.shape))
         rows = [
-            f"<tr><th>{', '.join(map(str, place))}</th>"
+            f"<tr><th>{', '.join(map(str, position))}</th>"
             + "".join(f"<td>{column[k]:.4g}</td>" for column in columns)
             + "</tr>"
-            for k, place in enumerate(places[:MOST_ROWS])
+            for k, position in enumerate(positions[:MOST_ROWS])
         ]
-        if len(places) > MOST_ROWS:
-            rows.append(f"<tr><td colspan=5>and {len(places) - MOST_ROWS} more</td></tr>")
+        if len(positions) > MOST_ROWS:
+            rows.append(f"<tr><td colspan=5>and {len(positions) - MOST_ROWS} more</td></tr>")
         head = f"<tr><th></th><th>mean</th><th>std</th><th colspan=2>{self.level:.0%} interval</th></tr>"
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         return f"<table>{head}{''.join(rows)}</table><p>{escape(self.method)}</p>{notes}"

@@ -37,9 +37,9 @@ def check_numeric(data: Any, where: str = "") -> None:
         return
     words = [
         str(name)
-        for place, name in enumerate(data.columns)
-        if getattr(data.dtypes.iloc[place], "kind", "O") in "OSUM"
-        and not _holds_numbers(data.iloc[:, place])
+        for position, name in enumerate(data.columns)
+        if getattr(data.dtypes.iloc[position], "kind", "O") in "OSUM"
+        and not _holds_numbers(data.iloc[:, position])
     ]
     if words:
         raise ValueError(

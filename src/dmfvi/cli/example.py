@@ -129,7 +129,7 @@ def _programs(*names: str) -> dict[str, str]:
 
 
 def _model(seed: int) -> tuple[dict[str, str], list[str]]:
-    """A model of one's own: three places to fill in, and a program that checks and fits it."""
+    """A model of one's own: three positions to fill in, and a program that checks and fits it."""
     return _programs("skeleton_model.py"), ["python DIR/skeleton_model.py"]
 
 

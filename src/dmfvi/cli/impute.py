@@ -123,9 +123,11 @@ def impute(
     say_if_not_converged(fitted, model)
     given = input_of(data, fitted, used, copied=True)
     ids = (
-        [] if given.sheet is None else [given.sheet.place(c, "--id") for c in reading.selection.id]
+        []
+        if given.sheet is None
+        else [given.sheet.position(c, "--id") for c in reading.selection.id]
     )
-    measured = sorted({*given.places, *ids})
+    measured = sorted({*given.positions, *ids})
     gaps = np.isnan(given.data)
     with warnings.catch_warnings():  # columns have been matched by name
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
@@ -203,8 +205,8 @@ def _without_words(data: Path, reading: Reading) -> Reading:
     if chosen.columns or data.suffix.lower() not in READERS:
         return reading
     sheet = read_sheet(data, reading.format)
-    named = {sheet.place(c, "--id") for c in chosen.id} | {
-        sheet.place(c, "--drop") for c in chosen.drop
+    named = {sheet.position(c, "--id") for c in chosen.id} | {
+        sheet.position(c, "--drop") for c in chosen.drop
     }
     words = [p for p in sheet.word_columns() if p not in named]
     if not words:

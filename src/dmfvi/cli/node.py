@@ -147,8 +147,8 @@ def launch(
             import_module(module)
     gc.freeze()  # a collection would write to, and so copy, what the nodes share
     running = {
-        file: start_command(["node", "--config", str(file), *flags], folder / f"{place}.err")
-        for place, file in enumerate(files)
+        file: start_command(["node", "--config", str(file), *flags], folder / f"{position}.err")
+        for position, file in enumerate(files)
     }
     deadline = time.monotonic() + timeout
     try:
@@ -167,7 +167,7 @@ def launch(
             if process.is_alive():
                 process.kill()
             process.join()
-        words = [_last_words(folder / f"{place}.err") for place in range(len(files))]
+        words = [_last_words(folder / f"{position}.err") for position in range(len(files))]
         shutil.rmtree(folder, ignore_errors=True)
     failed = [
         f"{file}: {said}"

@@ -42,18 +42,18 @@ Model = Annotated[Path, typer.Option(help="Directory that dmfvi fit wrote, or it
 
 @dataclass(frozen=True)
 class Input:
-    """A file, and the model's features in it: ``places`` are theirs in the file, in the model's order."""
+    """A file, and the model's features in it: ``positions`` are theirs in the file, in the model's order."""
 
     sheet: Sheet | None  # None: an array
     data: Any  # an array, or a frame
-    places: list[int]
+    positions: list[int]
     carried: list[int]
     dropped: list[int]
 
     @property
     def kept(self) -> list[int]:
         """Columns that go into the result, in the file's order."""
-        return sorted({*self.places, *self.carried} - {*self.dropped})
+        return sorted({*self.positions, *self.carried} - {*self.dropped})
 
 
 def predict(
@@ -113,7 +113,9 @@ def predict(
             {name: values[whole] for name, values in known.items()},
         )
     ids = (
-        [] if given.sheet is None else [given.sheet.place(c, "--id") for c in reading.selection.id]
+        []
+        if given.sheet is None
+        else [given.sheet.position(c, "--id") for c in reading.selection.id]
     )
     with replacing(target) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
@@ -122,10 +124,12 @@ def predict(
         writer = csv.writer(text, delimiter="," if sheet is None else sheet.separator)
         id_names = [] if given.sheet is None else [given.sheet.name(p).strip("'\"") for p in ids]
         writer.writerow([*id_names, *names])
-        place = np.cumsum(whole) - 1  # of a row among those that are predicted
+        position = np.cumsum(whole) - 1  # of a row among those that are predicted
         for at in range(len(given.data)):
             own = [given.sheet.rows[at].cells[p] for p in ids] if given.sheet is not None else []
-            cells = (_cell(column[place[at]], decimal_sign) if whole[at] else "" for column in made)
+            cells = (
+                _cell(column[position[at]], decimal_sign) if whole[at] else "" for column in made
+            )
             writer.writerow([*own, *cells])
         text.detach()
     if not whole.all():
@@ -209,8 +213,8 @@ def _known_parts(fitted: Any, given: Input, told: Mapping[str, Any], file: Path)
             continue
         if given.sheet is None:
             raise ValueError(f"{file}: the model needs the column of its {name}: give a .csv file")
-        place = given.sheet.place(told[name], name)
-        values = given.sheet.numbers([place])
+        position = given.sheet.position(told[name], name)
+        values = given.sheet.numbers([position])
         check_finite(Table(values, [str(told[name])]), file)
         found[name] = values[:, 0]
     if found and not hasattr(fitted, "predict_interval"):
@@ -238,8 +242,8 @@ def _lengths(fitted: Any, given: Input, sequence: Any) -> Any:
         return None
     if given.sheet is None:
         return None
-    place = given.sheet.place(sequence, "sequence")
-    return type(fitted)._from_columns(given.sheet.labels(place))["lengths"]
+    position = given.sheet.position(sequence, "sequence")
+    return type(fitted)._from_columns(given.sheet.labels(position))["lengths"]
 
 
 def input_of(
@@ -255,12 +259,12 @@ def input_of(
     if file.suffix.lower() not in READERS:
         table = read_as(file, reading)
         _check_width(file, table.data.shape[1], model)
-        places = list(range(table.data.shape[1]))
-        return Input(None, table.data, places, [], [])
+        positions = list(range(table.data.shape[1]))
+        return Input(None, table.data, positions, [], [])
     sheet = read_sheet(file, reading.format)
     chosen = reading.selection
-    ids = [sheet.place(c, "--id") for c in chosen.id]
-    dropped = [sheet.place(c, "--drop") for c in chosen.drop]
+    ids = [sheet.position(c, "--id") for c in chosen.id]
+    dropped = [sheet.position(c, "--drop") for c in chosen.drop]
     if known and sheet.columns and not chosen.columns:
         features = [c for i, c in enumerate(sheet.columns) if i not in {*ids, *dropped}]
         lacking = [c for c in known if c not in features]
@@ -276,21 +280,23 @@ def input_of(
                 f"{file}: columns {extra[:5]} are no features of the model, they are {done}",
                 file=sys.stderr,
             )
-        places = [sheet.columns.index(c) for c in known]
+        positions = [sheet.columns.index(c) for c in known]
     else:
-        needed = {sheet.place(c, "column") for c in beside if sheet.columns or isinstance(c, int)}
-        places = [p for p in chosen.places(sheet) if chosen.columns or p not in needed]
-        _check_width(file, len(places), model)
-        names = [sheet.columns[p] for p in places] if sheet.columns else []
+        needed = {
+            sheet.position(c, "column") for c in beside if sheet.columns or isinstance(c, int)
+        }
+        positions = [p for p in chosen.positions(sheet) if chosen.columns or p not in needed]
+        _check_width(file, len(positions), model)
+        names = [sheet.columns[p] for p in positions] if sheet.columns else []
         if known and names and names != known:
             raise ValueError(
                 f"{file}: --columns are {names[:5]}, the model was fitted to {known[:5]}: "
                 "name them in this order, or leave --columns out"
             )
-    data = sheet.numbers(places)
-    check_finite(Table(data, [sheet.name(p) for p in places]), file)
-    carried = [p for p in range(sheet.width) if p not in places]
-    return Input(sheet, data, places, carried, dropped)
+    data = sheet.numbers(positions)
+    check_finite(Table(data, [sheet.name(p) for p in positions]), file)
+    carried = [p for p in range(sheet.width) if p not in positions]
+    return Input(sheet, data, positions, carried, dropped)
 
 
 def _frame_input(file: Path, known: Sequence[str], reading: Reading) -> Input:
@@ -303,10 +309,10 @@ def _frame_input(file: Path, known: Sequence[str], reading: Reading) -> Input:
         raise ValueError(f"{file}: the model needs columns with names, give a .csv file")
     sheet = read_sheet(file, reading.format)
     table = table_of(sheet, Selection(columns=tuple(known)), known, gaps=True)
-    places = [sheet.place(name, "column") for name in known]
-    dropped = [sheet.place(c, "--drop") for c in reading.selection.drop]
-    carried = [p for p in range(sheet.width) if p not in places]
-    return Input(sheet, frame_of(table), places, carried, dropped)
+    positions = [sheet.position(name, "column") for name in known]
+    dropped = [sheet.position(c, "--drop") for c in reading.selection.drop]
+    carried = [p for p in range(sheet.width) if p not in positions]
+    return Input(sheet, frame_of(table), positions, carried, dropped)
 
 
 def _check_width(file: Path, width: int, model: Any) -> None:
@@ -330,7 +336,7 @@ def write_table(
     """
     import numpy as np
 
-    in_file = np.argsort(given.places)  # of the features only
+    in_file = np.argsort(given.positions)  # of the features only
     if path.suffix.lower() == ".npy":
         with replacing(path) as file:
             np.save(file, values[:, in_file])
@@ -347,8 +353,10 @@ def write_table(
     kept = given.kept if kept is None else kept
     if sheet.columns is not None:
         writer.writerow([sheet.columns[p] for p in kept])
-    at = {p: i for i, p in enumerate(given.places)}
-    percent = {p for p in given.places if any(r.cells[p].strip().endswith("%") for r in sheet.rows)}
+    at = {p: i for i, p in enumerate(given.positions)}
+    percent = {
+        p for p in given.positions if any(r.cells[p].strip().endswith("%") for r in sheet.rows)
+    }
     for number, row in enumerate(sheet.rows):
         cells = []
         for p in kept:

@@ -160,40 +160,40 @@ def fit(
         "choice_features": choice_features,
         "seed": seed,
     }
-    place = (one_rank if engine is Where.mpi else one_process)(
+    process = (one_rank if engine is Where.mpi else one_process)(
         Placement(data, out, probe, predictions), nodes, topology
     )
-    data, out, probe, predictions = place.data, place.out, place.probe, place.predictions
-    checkpoint = _checkpoint(out, settings) if resume and place.alone else None
+    data, out, probe, predictions = process.data, process.out, process.probe, process.predictions
+    checkpoint = _checkpoint(out, settings) if resume and process.alone else None
     with superseded_by_fit(out / FILE_NAME):
-        table = _read(data, columns, text_ids, cache, quiet=place.rank > 0 or as_json or quiet)
-        held = _held_out(table, holdout, probe, seed + place.rank)
+        table = _read(data, columns, text_ids, cache, quiet=process.rank > 0 or as_json or quiet)
+        held = _held_out(table, holdout, probe, seed + process.rank)
         train = table if held is None else table[~held]
         test = None if held is None else table[held]
         del table
         model = RatingFactorization(
             components,
-            network=place.federation(train, settings, every, resume),
+            network=process.federation(train, settings, every, resume),
             noise=noise.value,
             n_choice_features=choice_features,
             max_iter=sweeps,
             tol=tol,
             rating_scale=None if low is None or high is None else (low, high),
             random_state=seed,
-            verbose=shown if place.rank == 0 else 0,
+            verbose=shown if process.rank == 0 else 0,
         )
         latest: list[Checkpoint] = []
         written = [time.monotonic()]
 
         def keep(current: Checkpoint) -> None:
-            if not place.alone:  # the engine keeps its own checkpoints
+            if not process.alone:  # the engine keeps its own checkpoints
                 return
             latest[:] = [current._replace(settings=json.dumps(settings))]
             if time.monotonic() - written[0] > CHECKPOINT_EVERY:
                 save_checkpoint(latest[0], out)
                 written[0] = time.monotonic()
 
-        if place.rank > 0:  # once is enough
+        if process.rank > 0:  # once is enough
             warnings.filterwarnings("ignore", message=".*have no rating")
         asked = None if test is None else _ids(test)
         try:
@@ -204,12 +204,12 @@ def fit(
         path = save_or_keep(model, out / FILE_NAME)
     (out / CHECKPOINT_FILE).unlink(missing_ok=True)
     score = None if asked is None else model.evaluate(*asked, level=LEVEL, top_n=top_n)
-    if score is not None and not place.alone:
+    if score is not None and not process.alone:
         score = over_all_ranks(score)
-    place.forget(model.network)
-    if place.rank == 0:
-        title = "Ratings" if place.size == 1 else f"Ratings of rank 0, one of {place.size}"
-        tell(title, _facts(model, train, score, path, place.size), as_json)
+    process.forget(model.network)
+    if process.rank == 0:
+        title = "Ratings" if process.size == 1 else f"Ratings of rank 0, one of {process.size}"
+        tell(title, _facts(model, train, score, path, process.size), as_json)
     if predictions is not None and asked is not None:
         _write_predictions(model, asked[0], asked[1], predictions, LEVEL)
     if not model._ended_well:

@@ -112,8 +112,8 @@ def _progress(title: str) -> Iterator[Callable[[int, int], None]]:
 
 def _rich(table: ResultTable) -> RichTable:
     made = RichTable(title=table.title)
-    for place, column in enumerate(table.columns):
-        made.add_column(column, justify="left" if place == 0 else "right")
+    for position, column in enumerate(table.columns):
+        made.add_column(column, justify="left" if position == 0 else "right")
     for row in table.rows:
         made.add_row(*row)
     return made

@@ -67,8 +67,8 @@ def show(
             cells = [list(column) for column in zip(*cells, strict=True)]
         for part in _side_by_side([*cells[: MOST_ROWS + 1]], console.width):
             shown = RichTable(title=name, title_justify="left")
-            for place, column in enumerate(part[0]):
-                justify: Any = "left" if place == 0 else "right"
+            for position, column in enumerate(part[0]):
+                justify: Any = "left" if position == 0 else "right"
                 shown.add_column(escape(column), justify=justify, overflow="fold")
             for row in part[1:]:
                 shown.add_row(*map(escape, row))

@@ -22,7 +22,7 @@ class LostTrack(RuntimeError):
     """A node has come back from too long ago: what it missed is not known to its neighbours any more."""
 
 
-@stored_as("place", version=2)
+@stored_as("local-view", version=2)
 @dataclass(frozen=True)
 class LocalView:
     """What a node knows of the network: its own neighbours, and facts that all agreed on."""
@@ -34,7 +34,7 @@ class LocalView:
 
     @classmethod
     def of(cls, network: Network, node: int) -> LocalView:
-        """The place of ``node`` in ``network``."""
+        """The position of ``node`` in ``network``."""
         return cls(node, network.neighbours(node), network.n_nodes, network.diameter)
 
     @property

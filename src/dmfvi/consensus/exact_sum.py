@@ -46,10 +46,10 @@ ANSWER_ROUNDS = 2
 NOBODY: frozenset[int] = frozenset()
 
 
-@stored_as("tree-place", version=2)
+@stored_as("tree-view", version=2)
 @dataclass(frozen=True)
 class TreeView(LocalView):
-    """A node's place in the network and in its breadth-first tree."""
+    """A node's position in the network and in its breadth-first tree."""
 
     even: bool  # all nodes are equally far from the node that is furthest from them
     parent: int | None  # in the breadth-first tree around a centre; None for its root

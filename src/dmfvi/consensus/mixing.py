@@ -27,10 +27,10 @@ MOST_AMPLIFICATION = 1e5
 MAX_EXACT_ROUNDS = 24
 
 
-@stored_as("spectral-place")
+@stored_as("spectral-view")
 @dataclass(frozen=True)
 class SpectralView(LocalView):
-    """A node's place, and the spectrum of the network's Laplacian on which all nodes agreed."""
+    """A node's position, and the spectrum of the network's Laplacian on which all nodes agreed."""
 
     eigenvalues: FloatArray  # distinct and non-zero, ascending
     mean_degree: float

@@ -65,7 +65,7 @@ def digest(data: Data) -> bytes:
     parts: list[NDArray[Any]]
     if isinstance(data, Table):
         parts, names = [data.data], list(data.columns or [])
-        parts += [data.labels[place] for place in sorted(data.labels)]
+        parts += [data.labels[position] for position in sorted(data.labels)]
     else:
         parts = [data.users, data.items, data.ratings]
         names = [str(label) for ids in (data.user_ids, data.item_ids) for label in ids]
@@ -98,7 +98,7 @@ def described(
     if not tables:
         return _described_ratings([part for part in data if isinstance(part, RatingTable)], where)
     width = tables[0].data.shape[1]
-    others = {tables[0].place(column, "column") for column in beside}
+    others = {tables[0].position(column, "column") for column in beside}
     rest = [p for p in range(width) if p not in others]
     n_features = len(rest) if has_features else 0
     gaps = float(np.concatenate([_gaps(table, p) for table in tables for p in rest]).mean())
@@ -113,12 +113,12 @@ def described(
     ]
 
 
-def _gaps(table: Table, place: int) -> NDArray[np.bool_]:
+def _gaps(table: Table, position: int) -> NDArray[np.bool_]:
     """Rows without a value in a column; a missing word is empty."""
-    words = table.labels.get(place)
+    words = table.labels.get(position)
     if words is not None and words.dtype.kind == "U":
         return np.asarray(words == "")
-    return np.isnan(table.data[:, place])
+    return np.isnan(table.data[:, position])
 
 
 def _described_ratings(tables: Sequence[RatingTable], where: str) -> list[tuple[str, Any, str]]:

@@ -255,30 +255,33 @@ class ModelSettings:
         """What ``fit`` is given: the rows, the names of their columns, and what else it takes."""
         if not isinstance(data, Table):
             return data, None, {}
-        places = {name: data.place(given, name) for name, given in self.columns.items()}
-        rows = np.delete(data.data, list(places.values()), axis=1)
+        positions = {name: data.position(given, name) for name, given in self.columns.items()}
+        rows = np.delete(data.data, list(positions.values()), axis=1)
         if not rows.shape[1]:
-            raise ValueError(f"the table has no column beside {' and '.join(places)}")
+            raise ValueError(f"the table has no column beside {' and '.join(positions)}")
         if self._as_frame:
-            return self._frame_arguments(data, places)
+            return self._frame_arguments(data, positions)
         if self.form == "rows" and not KINDS[self.kind]._takes_missing:
             _check_complete(data, self.kind)
         further = {
-            name: data.labels.get(place, data.data[:, place]) for name, place in places.items()
+            name: data.labels.get(position, data.data[:, position])
+            for name, position in positions.items()
         }
-        names = data.columns and [c for i, c in enumerate(data.columns) if i not in places.values()]
+        names = data.columns and [
+            c for i, c in enumerate(data.columns) if i not in positions.values()
+        ]
         return rows, names, self._given(further)
 
     def _frame_arguments(
-        self, data: Table, places: Mapping[str, int]
+        self, data: Table, positions: Mapping[str, int]
     ) -> tuple[Any, list[str] | None, dict[str, Any]]:
         """As ``arguments``, the rows as a frame with the columns that are no offset, weight or the like."""
         further: dict[str, Any] = {
-            name: _with_gaps(data.labels.get(p, data.data[:, p])) for name, p in places.items()
+            name: _with_gaps(data.labels.get(p, data.data[:, p])) for name, p in positions.items()
         }
         if self.formula is not None and target_variables(self.formula):
             further["target"] = None
-        kept = [p for p in range(data.data.shape[1]) if p not in places.values()]
+        kept = [p for p in range(data.data.shape[1]) if p not in positions.values()]
         whole = data.taking(kept)
         made = self._given(further)
         return frame_of(whole), whole.columns, {n: v for n, v in made.items() if v is not None}
@@ -349,10 +352,10 @@ def frame_of(table: Table) -> Any:
         import pandas
     except ImportError as error:
         raise lacking("a formula or missing=", "pandas", "formula") from error
-    names = table.columns or [f"x{place}" for place in range(table.data.shape[1])]
+    names = table.columns or [f"x{position}" for position in range(table.data.shape[1])]
     made = {}
-    for place, name in enumerate(names):
-        values = table.labels.get(place, table.data[:, place])
+    for position, name in enumerate(names):
+        values = table.labels.get(position, table.data[:, position])
         if values.dtype.kind == "U":
             values = np.array([word or None for word in values.tolist()], dtype=object)
         made[name] = values

@@ -1,4 +1,4 @@
-"""Copy this file, rename the class, fill in three places (docs/write_your_own_model.md)."""
+"""Copy this file, rename the class, fill in three positions (docs/write_your_own_model.md)."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ def cases(full: bool, data: Path | None) -> list[dict[str, Any]]:
         for panel, topology, nodes, penalty in settings
         for start in range(20 if full else 3)
     ]
-    place = {"panel": "form", "topology": "ring", "nodes": 5, "penalty": "auto", "start": 0}
-    return runs + [place | {"form": form} for form in FORMS]
+    base = {"panel": "form", "topology": "ring", "nodes": 5, "penalty": "auto", "start": 0}
+    return runs + [base | {"form": form} for form in FORMS]
 
 
 def run(params: Params) -> dict[str, Any]:

@@ -19,9 +19,9 @@ PATTERNS = ("combined_data_*.txt", "mv_*.txt", "training_set/mv_*.txt")
 
 def cases(full: bool, data: Path | None) -> list[dict[str, Any]]:
     """The real files if ``data`` or ``data/netflix`` has them, else generated sets."""
-    for place in (data / "netflix", data) if data is not None else ():
-        if any(next(place.glob(pattern), None) for pattern in PATTERNS):
-            return [{"files": str(place), "run": 0}]
+    for folder in (data / "netflix", data) if data is not None else ():
+        if any(next(folder.glob(pattern), None) for pattern in PATTERNS):
+            return [{"files": str(folder), "run": 0}]
     return [{"size": size, "run": 0} for size in (netflix.SIZES if full else QUICK_SIZES)]
 
 
@@ -65,10 +65,10 @@ def draw(figure: Any, outcomes: Sequence[Outcome]) -> None:
     ax = figure.subplots()
     names, systems = _cases(figures), _systems(figures)
     width = 0.8 / len(systems)
-    for place, system in enumerate(systems):
+    for position, system in enumerate(systems):
         heights = [figures[f"{system}/{name}/rmse"] for name in names]
         ax.bar(
-            np.arange(len(names)) + (place - len(systems) / 2 + 0.5) * width,
+            np.arange(len(names)) + (position - len(systems) / 2 + 0.5) * width,
             heights,
             width,
             label=system,

@@ -109,8 +109,8 @@ def data_files(data: Path | None, folder: str, pattern: str) -> list[Path]:
             f"this experiment reads {folder}/{pattern}: give their directory with --data "
             "or in $DMFVI_DATA"
         )
-    for place in (data / folder, data):
-        files = sorted(place.glob(pattern))
+    for root in (data / folder, data):
+        files = sorted(root.glob(pattern))
         if files:
             return files
     raise FileNotFoundError(f"no {pattern} in {data / folder} or {data}: check --data")

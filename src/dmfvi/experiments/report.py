@@ -51,9 +51,9 @@ def box_groups(
 ) -> None:
     """One box per label and series; crosses are outliers."""
     width = 0.8 / len(series)
-    for place, (name, samples) in enumerate(series.items()):
+    for position, (name, samples) in enumerate(series.items()):
         colour = colour_of(name)
-        where = np.arange(len(labels)) + (place - 0.5 * (len(series) - 1)) * width
+        where = np.arange(len(labels)) + (position - 0.5 * (len(series) - 1)) * width
         kept = [(x, sample) for x, sample in zip(where, samples, strict=True) if len(sample)]
         if kept:
             ax.boxplot(

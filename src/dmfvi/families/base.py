@@ -36,8 +36,8 @@ class Family(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         """One attribute per natural parameter, and a record type for the expected statistics."""
         super().__init_subclass__(**options)
-        for place, name in enumerate(cls.__dict__.get("natural_names", ())):
-            setattr(cls, name, _natural_parameter(place, name))
+        for position, name in enumerate(cls.__dict__.get("natural_names", ())):
+            setattr(cls, name, _natural_parameter(position, name))
         if "statistic_names" in cls.__dict__:
             cls._expected_type = namedtuple("Expected", cls.statistic_names)  # type: ignore[misc]
 
@@ -261,10 +261,10 @@ def _short(value: FloatArray) -> str:
     return " ".join(np.array2string(value, precision=4, threshold=8, edgeitems=2).split())
 
 
-def _natural_parameter(place: int, name: str) -> property:
+def _natural_parameter(position: int, name: str) -> property:
     """Read access to one natural parameter under its name."""
 
     def read(self: Family) -> FloatArray:
-        return self.natural[place]
+        return self.natural[position]
 
     return property(read, doc=name)

@@ -66,8 +66,8 @@ class Accelerated(Model):
     def beliefs_alike(self) -> bool:
         return self.model.beliefs_alike
 
-    def describe(self, place: int) -> str:
-        return self.model.describe(place)
+    def describe(self, position: int) -> str:
+        return self.model.describe(position)
 
     def begin(self, belief: Any) -> AcceleratedBelief:
         """The belief of a node before its first sweep."""

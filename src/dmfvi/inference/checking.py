@@ -106,8 +106,8 @@ def _improper_blocks(model: ConjugateModel, total: FloatArray) -> str:
     """Which natural parameter must be turned round for a proper distribution, if one suffices."""
     prior = model.prior
     natural = prior.unpack(total).natural
-    for place, name in enumerate(prior.natural_names):
-        turned = [(-v if i == place else v) for i, v in enumerate(natural)]
+    for position, name in enumerate(prior.natural_names):
+        turned = [(-v if i == position else v) for i, v in enumerate(natural)]
         if _proper(model, prior.replace(*turned).pack()):
             return f" (it would be one with the opposite sign of {name!r})"
     return ""

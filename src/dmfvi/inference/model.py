@@ -109,9 +109,9 @@ class Model(ABC):
         """Number of scalar Gaussians at the front of the statistics, and the deviation that counts as one."""
         return None
 
-    def describe(self, place: int) -> str:
+    def describe(self, position: int) -> str:
         """What a number of the statistics is, for messages."""
-        return f"statistic {place}"
+        return f"statistic {position}"
 
     def restarted(self, number: int) -> Model:
         """The model that makes start ``number`` of ``n_init`` (from 0), for models that have several kinds of starts."""
@@ -258,14 +258,14 @@ class ConjugateModel(Model):
     def blocks(self, total: FloatArray) -> Sequence[slice]:
         return self._prior.block_slices()
 
-    def describe(self, place: int) -> str:
+    def describe(self, position: int) -> str:
         prior, at = self._prior, 0
         names = prior.natural_names
         for name, part, axes in zip(names, prior.natural, prior.event_axes, strict=True):
             width = part.shape[-1] if axes == MATRIX else 0
             at += part.size // (width * width) * (width * (width + 1) // 2) if width else part.size
-            if place < at:
-                return f"statistic {place} (of {name})"
+            if position < at:
+                return f"statistic {position} (of {name})"
         return "the bound"
 
     def implied_total(self, belief: Any) -> FloatArray | None:

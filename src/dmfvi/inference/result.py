@@ -102,8 +102,8 @@ class Inference:
         recorded = [r for r in self.run.history if r.nodes]
         if not recorded:
             return {}
-        places = np.linspace(0, len(recorded) - 1, min(len(recorded), MOST_ROUNDS_BY_NODE))
-        chosen = [recorded[place] for place in np.unique(places.astype(int))]
+        positions = np.linspace(0, len(recorded) - 1, min(len(recorded), MOST_ROUNDS_BY_NODE))
+        chosen = [recorded[position] for position in np.unique(positions.astype(int))]
         values = np.array([r.nodes for r in chosen], dtype=np.float32)
         parts = {name: values[:, :, k] for k, name in enumerate(NodeRound._fields)}
         return {"round": np.array([r.round for r in chosen]), **parts}

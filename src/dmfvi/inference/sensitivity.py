@@ -25,16 +25,16 @@ NO_VARIANCE = 1e-12
 def gradient(
     function: Callable[[FloatArray], FloatArray],
     steps: FloatArray,
-    places: Iterable[int] | None = None,
+    positions: Iterable[int] | None = None,
 ) -> FloatArray:
-    """d function(x) / d x_i at x = 0 for these i, by default all, (places, r), by differences of fourth order."""
+    """d function(x) / d x_i at x = 0 for these i, by default all, (positions, r), by differences of fourth order."""
     rows = []
-    for place in range(len(steps)) if places is None else places:
+    for position in range(len(steps)) if positions is None else positions:
         move = np.zeros_like(steps)
-        move[place] = steps[place]
+        move[position] = steps[position]
         near = function(move) - function(-move)
         far = function(2.0 * move) - function(-2.0 * move)
-        rows.append((8.0 * near - far) / (12.0 * steps[place]))
+        rows.append((8.0 * near - far) / (12.0 * steps[position]))
     return np.array(rows)
 
 

@@ -41,8 +41,8 @@ class SharedSweeps(Model):
     def statistics(self, shard: Any, belief: Any) -> FloatArray:
         return self.model.statistics(shard, belief)
 
-    def describe(self, place: int) -> str:
-        return self.model.describe(place)
+    def describe(self, position: int) -> str:
+        return self.model.describe(position)
 
     def absorb(self, total: FloatArray, own: FloatArray, belief: Any) -> Update:
         for known in tuple(self._sweeps):

@@ -130,11 +130,15 @@ class LaplaceModel(Model):
     def posterior(self, belief: LaplaceBelief) -> MultivariateNormal:
         return belief.q
 
-    def describe(self, place: int) -> str:
+    def describe(self, position: int) -> str:
         size = len(self.prior_mean)
-        if place < size:
-            return f"statistic {place} (gradient)"
-        return f"statistic {place} (curvature)" if place < size * (size + 3) // 2 else "the density"
+        if position < size:
+            return f"statistic {position} (gradient)"
+        return (
+            f"statistic {position} (curvature)"
+            if position < size * (size + 3) // 2
+            else "the density"
+        )
 
 
 def moved(q: MultivariateNormal, point: FloatArray) -> MultivariateNormal:

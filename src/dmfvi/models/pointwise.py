@@ -137,10 +137,10 @@ def of_targets(
 
 
 def of_classes(
-    places: NDArray[np.intp], log_chance: FloatArray, rng: np.random.Generator
+    positions: NDArray[np.intp], log_chance: FloatArray, rng: np.random.Generator
 ) -> tuple[FloatArray, NDArray[np.intp]]:
     """Log likelihood (S, n) of classes, and new ones, from log probabilities (S, n, K)."""
-    found = np.take_along_axis(log_chance, places[None, :, None], axis=2)[..., 0]
+    found = np.take_along_axis(log_chance, positions[None, :, None], axis=2)[..., 0]
     below = np.cumsum(np.exp(log_chance), axis=2)[..., :-1]
     return found, (rng.random((*found.shape, 1)) > below).sum(2)
 

@@ -52,7 +52,7 @@ def cached(
 
 def _key(source: Source) -> str:
     """Of the files as they are now and of how they are read."""
-    facts = [VERSION, source.kind, source.delimiter, source.places, source.skip, source.columns]
+    facts = [VERSION, source.kind, source.delimiter, source.positions, source.skip, source.columns]
     facts.append(source.text_ids)
     for path in source.files:
         status = path.stat()

@@ -54,11 +54,11 @@ def blocks(file: Path, progress: Progress | None, skip: int = 0) -> Iterator[NDA
 def read_delimited(
     file: Path,
     delimiter: str,
-    places: tuple[int, int, int],
+    positions: tuple[int, int, int],
     skip: int = 0,
     progress: Progress | None = None,
 ) -> Triples:
-    """Lines of fields separated by ``delimiter``; ``places`` are the positions of user, item and rating."""
+    """Lines of fields separated by ``delimiter``; ``positions`` are the positions of user, item and rating."""
     from dmfvi.readers._rating_text_numba import parse_delimited
 
     mark = np.frombuffer(delimiter.encode(), dtype=np.uint8)
@@ -66,7 +66,7 @@ def read_delimited(
     line = skip
     for text in blocks(file, progress, skip):
         room = _room(len(text), LEAST_LINE)
-        count, lines, status = parse_delimited(text, mark, places, *room)
+        count, lines, status = parse_delimited(text, mark, positions, *room)
         parts.append(_compact(room, count))
         line += lines
         _check(status, file, line, text, lines)

@@ -46,7 +46,7 @@ class Source(NamedTuple):
     files: tuple[Path, ...]
     kind: str  # netflix, delimited, parquet, sparse
     delimiter: str = ","
-    places: tuple[int, int, int] = (0, 1, 2)
+    positions: tuple[int, int, int] = (0, 1, 2)
     skip: int = 0
     columns: tuple[str, str, str] | None = None
     text_ids: bool = False
@@ -123,7 +123,7 @@ def find_source(path: Path, columns: tuple[str, str, str] | None = None) -> Sour
     if columns is None and len(fields) >= 3 and _is_number(fields[2]):
         words = not all(_is_whole(field) for field in fields[:2])
         return Source((path,), "delimited", delimiter, text_ids=words)
-    source = Source((path,), "delimited", delimiter, _places(fields, columns, path), 1)
+    source = Source((path,), "delimited", delimiter, _positions(fields, columns, path), 1)
     return source._replace(text_ids=_has_words(source))
 
 
@@ -156,8 +156,10 @@ def read_pairs(path: str | Path) -> tuple[NDArray[Any], NDArray[Any]]:
         triples = read_netflix(source.files, with_ratings=False)
         users, items = triples.users, triples.items
     else:
-        rows = _text_rows(source.files[0], source, max(source.places[:2]) + 1)
-        users, items = (_ids_of([row[place] for row in rows]) for place in source.places[:2])
+        rows = _text_rows(source.files[0], source, max(source.positions[:2]) + 1)
+        users, items = (
+            _ids_of([row[position] for row in rows]) for position in source.positions[:2]
+        )
     if not len(users):
         raise ValueError(f"{path} is empty: it should name pairs of users and items")
     return users, items
@@ -181,8 +183,8 @@ def find_probe(path: Path) -> Source:
         )
     if all(_is_number(field) for field in fields[:2]):
         return Source((path,), "delimited", delimiter)
-    places = tuple(_find(fields, what, path) for what in ("user", "item"))
-    return Source((path,), "delimited", delimiter, (places[0], places[1], 0), 1)
+    positions = tuple(_find(fields, what, path) for what in ("user", "item"))
+    return Source((path,), "delimited", delimiter, (positions[0], positions[1], 0), 1)
 
 
 def _ids_of(words: list[str]) -> NDArray[Any]:
@@ -208,7 +210,7 @@ def _read(source: Source, advance: Progress) -> RatingTable:
         file = source.files[0]
         try:
             triples = read_delimited(
-                file, source.delimiter, source.places, source.skip, progress=advance
+                file, source.delimiter, source.positions, source.skip, progress=advance
             )
         except NotWhole as error:
             raise ValueError(
@@ -250,15 +252,15 @@ def _read_text_ids(source: Source) -> RatingTable:
     user_codes: dict[str, int] = {}
     item_codes: dict[str, int] = {}
     users, items, ratings = [], [], []
-    places = source.places
-    for number, row in _numbered_rows(file, source, max(places) + 1):
-        users.append(user_codes.setdefault(row[places[0]], len(user_codes)))
-        items.append(item_codes.setdefault(row[places[1]], len(item_codes)))
+    positions = source.positions
+    for number, row in _numbered_rows(file, source, max(positions) + 1):
+        users.append(user_codes.setdefault(row[positions[0]], len(user_codes)))
+        items.append(item_codes.setdefault(row[positions[1]], len(item_codes)))
         try:
-            ratings.append(float(row[places[2]]))
+            ratings.append(float(row[positions[2]]))
         except ValueError as error:
             raise ValueError(
-                f"{file}, line {number}: rating {row[places[2]]!r} is no number"
+                f"{file}, line {number}: rating {row[positions[2]]!r} is no number"
             ) from error
     return _compact(
         RatingTable(
@@ -285,7 +287,7 @@ def _numbered_rows(file: Path, source: Source, width: int) -> Any:
                     f"{file}, line {number}: {source.delimiter.join(row)[:60]!r} has too few fields, "
                     "the file may be truncated"
                 )
-            if any(not row[place].strip() for place in source.places[:2]):
+            if any(not row[position].strip() for position in source.positions[:2]):
                 raise ValueError(f"{file}, line {number}: an id is empty")
             yield number, [cell.strip() for cell in row]
 
@@ -317,8 +319,8 @@ def _read_parquet(source: Source, advance: Progress) -> RatingTable:
         reader = pq.ParquetFile(file)
     except Exception as error:  # pyarrow has its own family of errors
         raise ValueError(f"{file} is not a readable Parquet file: {error}") from error
-    places = _places(list(reader.schema_arrow.names), source.columns, file)
-    names = [reader.schema_arrow.names[place] for place in places]
+    positions = _positions(list(reader.schema_arrow.names), source.columns, file)
+    names = [reader.schema_arrow.names[position] for position in positions]
     parts: list[list[NDArray[Any]]] = [[], [], []]
     n_bytes, n_rows = file.stat().st_size, max(reader.metadata.num_rows, 1)
     for batch in reader.iter_batches(batch_size=1 << 20, columns=names):
@@ -334,7 +336,7 @@ def _read_parquet(source: Source, advance: Progress) -> RatingTable:
     return _coded(Triples(users, items, ratings), file)
 
 
-def _places(
+def _positions(
     fields: Sequence[str], columns: tuple[str, str, str] | None, file: Path
 ) -> tuple[int, int, int]:
     if columns is not None:
@@ -360,8 +362,8 @@ def _find(fields: Sequence[str], what: str, file: Path) -> int:
 
 def _has_words(source: Source) -> bool:
     """Whether the ids of the first line of data are no whole numbers."""
-    for _, row in _numbered_rows(source.files[0], source, max(source.places) + 1):
-        return not all(_is_whole(row[place]) for place in source.places[:2])
+    for _, row in _numbered_rows(source.files[0], source, max(source.positions) + 1):
+        return not all(_is_whole(row[position]) for position in source.positions[:2])
     return False
 
 

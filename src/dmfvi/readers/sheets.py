@@ -119,12 +119,12 @@ class Sheet:
         """Number of columns."""
         return len(self.columns) if self.columns is not None else len(self.rows[0].cells)
 
-    def name(self, place: int) -> str:
+    def name(self, position: int) -> str:
         """A column for messages: its name, or its number from 1."""
-        return repr(self.columns[place] if self.columns is not None else f"{place + 1}")
+        return repr(self.columns[position] if self.columns is not None else f"{position + 1}")
 
-    def place(self, given: str | int, what: str) -> int:
-        """The place of a column that is given by name, or by number from 1."""
+    def position(self, given: str | int, what: str) -> int:
+        """The position of a column that is given by name, or by number from 1."""
         if self.columns is not None and str(given) in self.columns:
             return self.columns.index(str(given))
         number = int(given) if str(given).isdigit() else 0
@@ -138,48 +138,48 @@ class Sheet:
             f"{what} = {given!r} is none of the columns {self.columns[:10]} of {self.file}"
         )
 
-    def numbers(self, places: Sequence[int]) -> FloatArray:
+    def numbers(self, positions: Sequence[int]) -> FloatArray:
         """Columns as numbers, NaN where a cell is missing; text is refused with its line and column."""
         if self.format.percent:
-            for place in places:
-                self._check_percent(place)
-        data = np.empty((len(self.rows), len(places)))
+            for position in positions:
+                self._check_percent(position)
+        data = np.empty((len(self.rows), len(positions)))
         for at, row in enumerate(self.rows):
-            for column, place in enumerate(places):
+            for column, position in enumerate(positions):
                 try:
-                    data[at, column] = self.format.number(row.cells[place])
+                    data[at, column] = self.format.number(row.cells[position])
                 except ValueError:
-                    raise self._refusal(row, place, places) from None
+                    raise self._refusal(row, position, positions) from None
         return data
 
-    def _check_percent(self, place: int) -> None:
+    def _check_percent(self, position: int) -> None:
         """A column has percent signs in all of its cells or in none: 12 beside 12 % could be either."""
         signed, plain = None, None
         for row in self.rows:
-            cell = row.cells[place].strip()
+            cell = row.cells[position].strip()
             if cell.endswith("%"):
                 signed = signed or row
             elif self.format.is_number(cell) and self.format.number(cell) != 0.0:
                 plain = plain or (None if self.format.is_missing(cell) else row)
         if signed is not None and plain is not None:
             raise ValueError(
-                f"{self.file}, line {plain.line}, column {self.name(place)}: {plain.cells[place]!r} has no percent sign, "
-                f"{signed.cells[place]!r} in line {signed.line} has one: write all of them the same way"
+                f"{self.file}, line {plain.line}, column {self.name(position)}: {plain.cells[position]!r} has no percent sign, "
+                f"{signed.cells[position]!r} in line {signed.line} has one: write all of them the same way"
             )
 
-    def labels(self, place: int, gaps: bool = False) -> NDArray[Any]:
+    def labels(self, position: int, gaps: bool = False) -> NDArray[Any]:
         """A column as it is: whole numbers, numbers, or words where a cell is no number.
 
         With ``gaps`` a missing word is "", otherwise it is refused.
         """
-        cells = [row.cells[place].strip() for row in self.rows]
+        cells = [row.cells[position].strip() for row in self.rows]
         if not all(self.format.is_number(cell) for cell in cells):
             if gaps:
                 return np.array(["" if self.format.is_missing(cell) else cell for cell in cells])
-            empty = [row.line for row in self.rows if self.format.is_missing(row.cells[place])]
+            empty = [row.line for row in self.rows if self.format.is_missing(row.cells[position])]
             if empty:
                 raise ValueError(
-                    f"{self.file}, line {empty[0]}: no value in column {self.name(place)}"
+                    f"{self.file}, line {empty[0]}: no value in column {self.name(position)}"
                 )
             return np.array(cells)
         values = np.array([self.format.number(cell) for cell in cells])
@@ -193,9 +193,9 @@ class Sheet:
     def text_columns(self) -> list[int]:
         """Columns in which a cell is no number."""
         return [
-            place
-            for place in range(self.width)
-            if not all(self.format.is_number(row.cells[place]) for row in self.rows)
+            position
+            for position in range(self.width)
+            if not all(self.format.is_number(row.cells[position]) for row in self.rows)
         ]
 
     def word_columns(self) -> list[int]:
@@ -211,18 +211,22 @@ class Sheet:
             )
 
         cells = [
-            [row.cells[place] for row in self.rows if not self.format.is_missing(row.cells[place])]
-            for place in range(self.width)
+            [
+                row.cells[position]
+                for row in self.rows
+                if not self.format.is_missing(row.cells[position])
+            ]
+            for position in range(self.width)
         ]
         return [p for p, each in enumerate(cells) if each and not any(map(maybe, each))]
 
-    def _refusal(self, row: Row, place: int, places: Sequence[int]) -> ValueError:
-        cell = row.cells[place]
-        others = [p for p in self.text_columns() if p != place and p in places]
+    def _refusal(self, row: Row, position: int, positions: Sequence[int]) -> ValueError:
+        cell = row.cells[position]
+        others = [p for p in self.text_columns() if p != position and p in positions]
         also = f" (text also in columns {', '.join(map(self.name, others[:8]))})" if others else ""
         return ValueError(
-            f"{self.file}, line {row.line}, column {self.name(place)}: {cell!r} is not a number{also}; "
-            f"{self._advice(cell, sorted({place, *others}))}"
+            f"{self.file}, line {row.line}, column {self.name(position)}: {cell!r} is not a number{also}; "
+            f"{self._advice(cell, sorted({position, *others}))}"
         )
 
     def _advice(self, cell: str, words: Sequence[int]) -> str:
@@ -246,16 +250,20 @@ class Sheet:
             f"them, or name them in --formula of a regression; leave missing cells empty{numbers}"
         )
 
-    def _has_decimal_commas(self, place: int) -> bool:
+    def _has_decimal_commas(self, position: int) -> bool:
         """Whether its cells would be numbers with decimal commas, which nobody has said."""
         if self.format.decimal != ".":
             return False
-        odd = [row.cells[place] for row in self.rows if not self.format.is_number(row.cells[place])]
+        odd = [
+            row.cells[position]
+            for row in self.rows
+            if not self.format.is_number(row.cells[position])
+        ]
         return bool(odd) and all(DECIMAL_COMMA.fullmatch(cell.strip()) for cell in odd)
 
-    def _identifies(self, place: int) -> bool:
+    def _identifies(self, position: int) -> bool:
         """Whether no two rows have the same cell."""
-        cells = [row.cells[place] for row in self.rows]
+        cells = [row.cells[position] for row in self.rows]
         return len(cells) > 1 and len(set(cells)) == len(cells)
 
 

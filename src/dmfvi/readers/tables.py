@@ -21,7 +21,7 @@ Column = str | int
 class Table(NamedTuple):
     """Numbers with NaN for missing entries, and the column names where the file has them.
 
-    ``labels`` are the columns that are kept as the file has them, by place; where they are words ``data`` has NaN.
+    ``labels`` are the columns that are kept as the file has them, by position; where they are words ``data`` has NaN.
     ``numbers`` are the columns' numbers in the file, from 1; None: all of them, in its order.
     """
 
@@ -30,18 +30,18 @@ class Table(NamedTuple):
     labels: Mapping[int, NDArray[Any]] = {}
     numbers: Sequence[int] | None = None
 
-    def taking(self, places: Sequence[int]) -> Table:
+    def taking(self, positions: Sequence[int]) -> Table:
         """Some columns, in this order."""
         numbers = self.numbers or range(1, self.data.shape[1] + 1)
         return Table(
-            self.data[:, list(places)],
-            None if self.columns is None else [self.columns[p] for p in places],
-            {at: self.labels[p] for at, p in enumerate(places) if p in self.labels},
-            [numbers[p] for p in places],
+            self.data[:, list(positions)],
+            None if self.columns is None else [self.columns[p] for p in positions],
+            {at: self.labels[p] for at, p in enumerate(positions) if p in self.labels},
+            [numbers[p] for p in positions],
         )
 
-    def place(self, column: Column, what: str) -> int:
-        """The place of a column that is given by name, or by its number in the file."""
+    def position(self, column: Column, what: str) -> int:
+        """The position of a column that is given by name, or by its number in the file."""
         if isinstance(column, str):
             if self.columns is None:
                 raise ValueError(
@@ -76,21 +76,23 @@ class Selection:
     id: tuple[Column, ...] = ()
     beside: tuple[Column, ...] = ()
 
-    def places(self, sheet: Sheet, also: Sequence[Column] = ()) -> list[int]:
+    def positions(self, sheet: Sheet, also: Sequence[Column] = ()) -> list[int]:
         """Places of the columns that take part; ``also`` are needed beside ``columns``."""
-        return self.among(sheet.place, sheet.width, str(sheet.file), also)
+        return self.among(sheet.position, sheet.width, str(sheet.file), also)
 
     def among(
         self,
-        place: Callable[[Column, str], int],
+        position: Callable[[Column, str], int],
         width: int,
         file: str,
         also: Sequence[Column] = (),
     ) -> list[int]:
-        """As ``places``, for whatever can find a column's place."""
-        chosen = [place(c, "--columns") for c in self.columns]
-        needed = list(dict.fromkeys(place(c, "column") for c in (*self.beside, *also)))
-        left_out = {place(c, "--drop") for c in self.drop} | {place(c, "--id") for c in self.id}
+        """As ``positions``, for whatever can find a column's position."""
+        chosen = [position(c, "--columns") for c in self.columns]
+        needed = list(dict.fromkeys(position(c, "column") for c in (*self.beside, *also)))
+        left_out = {position(c, "--drop") for c in self.drop} | {
+            position(c, "--id") for c in self.id
+        }
         for what, found in (("is needed", needed), ("is in --columns", chosen)):
             for at in found:
                 if at in left_out:
@@ -186,25 +188,25 @@ def table_of(
     sheet: Sheet, selection: Selection, labels: Sequence[Column] = (), gaps: bool = False
 ) -> Table:
     """The columns of a sheet that take part, as numbers."""
-    places = selection.places(sheet, labels)
-    named = [sheet.place(c, "column") for c in labels]
-    kept = {place: sheet.labels(place, gaps) for place in named}
-    words = [p for p in places if p in kept and kept[p].dtype.kind == "U"]
-    data = np.full((len(sheet.rows), len(places)), np.nan)
-    numeric = [at for at, p in enumerate(places) if p not in words]
-    data[:, numeric] = sheet.numbers([places[at] for at in numeric])
+    positions = selection.positions(sheet, labels)
+    named = [sheet.position(c, "column") for c in labels]
+    kept = {position: sheet.labels(position, gaps) for position in named}
+    words = [p for p in positions if p in kept and kept[p].dtype.kind == "U"]
+    data = np.full((len(sheet.rows), len(positions)), np.nan)
+    numeric = [at for at, p in enumerate(positions) if p not in words]
+    data[:, numeric] = sheet.numbers([positions[at] for at in numeric])
     made = Table(
         data,
-        None if sheet.columns is None else [sheet.columns[p] for p in places],
-        {at: kept[p] for at, p in enumerate(places) if p in kept},
-        [p + 1 for p in places],
+        None if sheet.columns is None else [sheet.columns[p] for p in positions],
+        {at: kept[p] for at, p in enumerate(positions) if p in kept},
+        [p + 1 for p in positions],
     )
     check_finite(made, sheet.file)
     return made
 
 
 def number_of(column: Column, width: int, file: Path) -> int:
-    """The place of a column of an array."""
+    """The position of a column of an array."""
     if not str(column).isdigit() or not 1 <= int(column) <= width:
         raise ValueError(
             f"column {column!r} is not in 1..{width}: the columns of {file} have numbers, no names"

@@ -76,10 +76,10 @@ class ArrayWriter:
         same = (array.dtype.str, array.shape, turned, sha256(flat.view(np.uint8).data).digest())
         if same not in self._known:
             name = self._member(flat)
-            place: list[Any] = [name, self._sizes[name], list(array.shape)]
+            position: list[Any] = [name, self._sizes[name], list(array.shape)]
             self._parts[name].append(flat)
             self._sizes[name] += array.size
-            self._known[same] = [*place, "F"] if turned else place
+            self._known[same] = [*position, "F"] if turned else position
         return self._known[same]
 
     def members(self) -> dict[str, NDArray[Any]]:
@@ -98,11 +98,11 @@ class ArrayWriter:
         return name
 
 
-def _array(place: Any, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    name, start, shape, *order = place
+def _array(position: Any, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    name, start, shape, *order = position
     flat, size = arrays[name], prod(shape)
     if min([start, *shape]) < 0 or start + size > len(flat):
-        raise ValueError(f"array {place} lies outside its member of {len(flat)}")
+        raise ValueError(f"array {position} lies outside its member of {len(flat)}")
     # a copy of what is shared: changing it must not change other arrays
     held = flat if size == len(flat) else flat[start : start + size].copy()
     return held.reshape(shape, order="F" if order else "C")

@@ -143,24 +143,24 @@ def test_a_step_is_full_and_halved_only_in_the_group_that_fell() -> None:
         return logs, pulls, np.array([[[3.0]], [[rate]]])
 
     search = Search.at(np.zeros((2, 1)))
-    first = advance(search, *sums(search.places))
-    np.testing.assert_allclose(first.search.places[:, 0], [37.5, 199.5])
-    second = advance(first.search, *sums(first.search.places))
-    np.testing.assert_allclose(second.search.places[:, 0], [37.5, 99.75])
+    first = advance(search, *sums(search.positions))
+    np.testing.assert_allclose(first.search.positions[:, 0], [37.5, 199.5])
+    second = advance(first.search, *sums(first.search.positions))
+    np.testing.assert_allclose(second.search.positions[:, 0], [37.5, 99.75])
     assert second.lengths[0] < 1e-12
     assert np.isinf(second.lengths[1])
     found, count = second, 2
     while found.lengths.max() > 1e-9:
-        found, count = advance(found.search, *sums(found.search.places)), count + 1
+        found, count = advance(found.search, *sums(found.search.positions)), count + 1
     assert count < 20
-    z = found.search.places[1, 0]
+    z = found.search.positions[1, 0]
     assert 400.0 - np.exp(z) - z == pytest.approx(0.0, abs=1e-7)
 
 
 def test_sums_that_are_not_finite_lead_back_to_zero_and_stop_there() -> None:
     search, nothing = Search.at(np.array([[8.0], [0.0]])), np.full((2, 1), np.nan)
     found = advance(search, nothing[:, 0], nothing, nothing[..., None])
-    np.testing.assert_array_equal(found.search.places, [[4.0], [0.0]])
+    np.testing.assert_array_equal(found.search.positions, [[4.0], [0.0]])
     assert found.stuck.tolist() == [False, True]
 
 

@@ -172,10 +172,10 @@ class SharedEffects(MixedEffects):
             if belief.searched >= STEPS:
                 raise not_reached(int((off > CENTRED).sum()))
             halved = np.isinf(found.lengths)[:, None, None]
-            places, highest, heights = found.search
+            positions, highest, heights = found.search
             moved = replace(
                 belief,
-                centres=places,
+                centres=positions,
                 precisions=np.where(halved, belief.precisions, found.precisions),
                 highest=highest,
                 heights=heights,
@@ -210,7 +210,7 @@ class SharedEffects(MixedEffects):
             rows == columns, factor[rows, columns], 1.0
         )
         move = np.linalg.solve(now.precisions, (known["crosses"] @ turn)[..., None])[..., 0]
-        effects = (now.search.places + move) @ factor.T + belief.centres @ tilt.T
+        effects = (now.search.positions + move) @ factor.T + belief.centres @ tilt.T
         ahead = effects @ inverse(self.factor(there)).T
         return np.where(np.isfinite(ahead).all(-1, keepdims=True), ahead, belief.centres)
 
@@ -251,11 +251,11 @@ class SharedEffects(MixedEffects):
         """Logarithms of what each point adds to a group's integral, from log likelihoods (..., G, K) of all sites."""
         points, weights = self._rule(by_size)
         roots = roots_of(precisions)
-        places = centres[..., None, :] + np.einsum("...ab,kb->...ka", roots, points)
+        positions = centres[..., None, :] + np.einsum("...ab,kb->...ka", roots, points)
         beside = np.log(weights) + 0.5 * np.square(points).sum(1)
         volume = np.log(np.abs(np.diagonal(roots, axis1=-2, axis2=-1))).sum(-1)
         return np.asarray(
-            logs + beside - 0.5 * np.square(places).sum(-1) + np.asarray(volume)[..., None]
+            logs + beside - 0.5 * np.square(positions).sum(-1) + np.asarray(volume)[..., None]
         )
 
     def change(self, new: LaplaceBelief, old: LaplaceBelief) -> float:
@@ -297,14 +297,14 @@ class SharedEffects(MixedEffects):
         thetas = np.ascontiguousarray(thetas)
         factors = np.array([self.factor(theta) for theta in thetas])
         q, shape = self.n_effects, (len(thetas), self.n_shared)
-        places = np.zeros((*shape, q))
+        positions = np.zeros((*shape, q))
         if self.near is not None:
-            places = np.einsum("nab,gb->nga", inverse(factors), self.near)
+            positions = np.einsum("nab,gb->nga", inverse(factors), self.near)
         precisions = np.tile(np.eye(q), (*shape, 1, 1))
-        search, wanted = Search.at(places), np.ones(shape, dtype=bool)
+        search, wanted = Search.at(positions), np.ones(shape, dtype=bool)
         for _ in range(STEPS):
             own = np.zeros((*shape, 1 + q + q * q))
-            given = thetas, factors, search.places, self.has_noise, wanted
+            given = thetas, factors, search.positions, self.has_noise, wanted
             shared_pulls(*self._rows(shared), *given, own)
             total = (yield own[wanted].ravel()).reshape(-1, own.shape[-1])
             before = Search(*(part[wanted] for part in search))
@@ -317,7 +317,7 @@ class SharedEffects(MixedEffects):
                 whole[wanted] = np.where(stay, known, new)
             wanted[wanted] = ~reached
             if not wanted.any():
-                return search.places, precisions
+                return search.positions, precisions
         raise not_reached(int(wanted.any(0).sum()))
 
     def agreed_effects(self, shard: SiteShard, theta: FloatArray) -> Coroutine:
@@ -328,8 +328,10 @@ class SharedEffects(MixedEffects):
         total = yield own.ravel()
         logs = self.log_shares(total.reshape(own.shape), centres, precisions, POINTS)
         shares = np.exp(logs - logsumexp(logs, axis=-1)[:, None])
-        places = centres[:, None] + np.einsum("gab,kb->gka", roots_of(precisions), self._rule()[0])
-        return np.einsum("gk,gka->ga", shares, places) @ self.factor(theta).T
+        positions = centres[:, None] + np.einsum(
+            "gab,kb->gka", roots_of(precisions), self._rule()[0]
+        )
+        return np.einsum("gk,gka->ga", shares, positions) @ self.factor(theta).T
 
 
 def distance(lengths: FloatArray, before: FloatArray, now: FloatArray) -> FloatArray:

@@ -162,9 +162,9 @@ class MixedAnswers(Regression):
             raise ValueError(f"site must be below {len(known)}, received {site}")
         return dict(known[site])
 
-    def _shared_numbers(self, place: int, group: NDArray[Any]) -> NDArray[np.int64]:
+    def _shared_numbers(self, position: int, group: NDArray[Any]) -> NDArray[np.int64]:
         """The common number of each of a site's groups, in their order here; -1 of those that no other site has."""
-        known = self._common.numbers[place] if self._common.n_shared else {}
+        known = self._common.numbers[position] if self._common.n_shared else {}
         return np.array([known.get(self._group_keys[mark], -1) for mark in np.unique(group)])
 
     def _effects_of(
@@ -179,10 +179,10 @@ class MixedAnswers(Regression):
         common: list[FloatArray] = [np.zeros((0, len(turn)))] * len(shards)
         if self._common.n_shared:
             common = session.agree(lambda shard: model.agreed_effects(shard, theta), shards)
-        for place, (shard, (_, _, group)) in enumerate(zip(shards, parts, strict=True)):
-            keys, numbers = np.unique(group), self._shared_numbers(place, group)
+        for position, (shard, (_, _, group)) in enumerate(zip(shards, parts, strict=True)):
+            keys, numbers = np.unique(group), self._shared_numbers(position, group)
             effects = (
-                common[place][numbers]
+                common[position][numbers]
                 if self._common.n_shared
                 else np.empty((len(keys), len(turn)))
             )

@@ -160,7 +160,9 @@ class MixedModel(MixedAnswers):
         shards: list[Any] = [self._prepared(*part) for part in parts]
         if self._common.n_shared:
             model = sharing(model, self._common.n_shared)
-            numbers = [self._shared_numbers(place, part[2]) for place, part in enumerate(parts)]
+            numbers = [
+                self._shared_numbers(position, part[2]) for position, part in enumerate(parts)
+            ]
             shards = [divided(shard, n) for shard, n in zip(shards, numbers, strict=True)]
         volume = -self._target.weight * float(np.log(self._target.scale))
         self._fit(session, model, shards, log_volume=volume, observer=observer)
@@ -255,7 +257,9 @@ class MixedModel(MixedAnswers):
         marks, known = numbered(np.concatenate(labels) if listed else labels)
         if apart:
             site = np.repeat(np.arange(len(sizes)), sizes)
-            self._group_keys = [(place, label) for place in range(len(sizes)) for label in known]
+            self._group_keys = [
+                (position, label) for position in range(len(sizes)) for label in known
+            ]
             marks = site * len(known) + marks
         else:
             self._group_keys = known
@@ -389,8 +393,8 @@ def _between_groups(labels: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.int6
             f"{len(borders)} groups cannot be split over {len(ends) + 1} nodes: use a smaller network or more groups"
         )
     made: list[int] = []
-    for place, end in enumerate(ends):
+    for position, end in enumerate(ends):
         least = 0 if not made else int(np.searchsorted(borders, made[-1], side="right"))
-        most = len(borders) - 1 - (len(ends) - place)
+        most = len(borders) - 1 - (len(ends) - position)
         made.append(int(borders[np.clip(np.searchsorted(borders, end), least, most)]))
     return np.array(made, dtype=np.int64)

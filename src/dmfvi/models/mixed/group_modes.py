@@ -21,16 +21,16 @@ ROUNDING, NEAR = 1e-12, 1e-18
 
 
 class Search(NamedTuple):
-    """Where sums are taken next (..., q), the best places so far, and log densities there (...); -inf where there is none."""
+    """Where sums are taken next (..., q), the best positions so far, and log densities there (...); -inf where there is none."""
 
-    places: FloatArray
+    positions: FloatArray
     best: FloatArray
     heights: FloatArray
 
     @classmethod
-    def at(cls, places: FloatArray) -> Search:
+    def at(cls, positions: FloatArray) -> Search:
         """A search that begins; where sums are not finite it goes back towards zero."""
-        return cls(places, np.zeros_like(places), np.full(places.shape[:-1], -np.inf))
+        return cls(positions, np.zeros_like(positions), np.full(positions.shape[:-1], -np.inf))
 
 
 class Advance(NamedTuple):
@@ -47,20 +47,20 @@ class Advance(NamedTuple):
 
 def advance(search: Search, logs: FloatArray, pulls: FloatArray, curves: FloatArray) -> Advance:
     """One step from agreed log likelihoods (...), their gradients (..., q), and minus second derivatives (..., q, q)."""
-    places, best, heights = search
+    positions, best, heights = search
     finite = np.isfinite(logs) & np.isfinite(pulls).all(-1) & np.isfinite(curves).all((-1, -2))
-    values = np.where(finite, logs, -np.inf) - 0.5 * np.square(places).sum(-1)
-    tried = places - best
+    values = np.where(finite, logs, -np.inf) - 0.5 * np.square(positions).sum(-1)
+    tried = positions - best
     far = np.square(tried).sum(-1) > NEAR
     fell = ~finite | (~(values >= heights - ROUNDING * np.abs(heights)) & far)
-    eye = np.eye(places.shape[-1])
+    eye = np.eye(positions.shape[-1])
     whole = symmetrize(np.where(fell[..., None, None], 0.0, curves) + eye)
-    pull = np.where(fell[..., None], 0.0, pulls - places)
+    pull = np.where(fell[..., None], 0.0, pulls - positions)
     step = np.linalg.solve(whole, pull[..., None])[..., 0]
     lengths = np.sqrt(np.einsum("...a,...a->...", step, pull))
     after = Search(
-        np.where(fell[..., None], best + 0.5 * tried, places + step),
-        np.where(fell[..., None], best, places),
+        np.where(fell[..., None], best + 0.5 * tried, positions + step),
+        np.where(fell[..., None], best, positions),
         np.where(fell, heights, values),
     )
     return Advance(after, whole, np.where(fell, np.inf, lengths), ~finite & ~far)

@@ -97,12 +97,14 @@ def _refuse_twice(holders: dict[bytes, list[int]], own: Sequence[dict[bytes, lis
 
 
 def check_one_form(labels: Sequence[Collection[Any]]) -> None:
-    """Refuse labels of sites in one place that are the same but for their type, as 1 at one and "1" at another."""
+    """Refuse labels of sites in one position that are the same but for their type, as 1 at one and "1" at another."""
     forms: dict[str, dict[Any, int]] = {}
     for site, part in enumerate(labels):
         for label in part:
             known = forms.setdefault(_common_form(label), {})
-            other = next((k for k, place in known.items() if k != label and place != site), label)
+            other = next(
+                (k for k, position in known.items() if k != label and position != site), label
+            )
             if other != label:
                 raise ValueError(
                     f"groups has the label {other!r} at site {known[other]} and {label!r} at site {site}: write the same group in the same way, or say "

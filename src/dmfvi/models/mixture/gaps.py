@@ -31,7 +31,7 @@ class Gap:
     """The missing part of rows that lack the same entries, under each component."""
 
     rows: np.ndarray  # (n,)
-    missing: np.ndarray  # (m,) places
+    missing: np.ndarray  # (m,) positions
     location: FloatArray  # (n, K, m)
     scatter: FloatArray  # (K, m, m): that of the Student distribution over ``factor``
     factor: FloatArray  # (n, K)

@@ -58,7 +58,7 @@ class Scattered:
 
     values: FloatArray  # (n, D), zero where missing
     seen: FloatArray  # (n, D), one where observed
-    missing: NDArray[np.intp]  # (n, m) places
+    missing: NDArray[np.intp]  # (n, m) positions
     weight: FloatArray  # (n,)
 
     def blocks(self, n_components: int) -> Iterator[Scattered]:

@@ -80,9 +80,9 @@ def encoded(values: NDArray[Any], what: str) -> tuple[NDArray[np.int32], NDArray
     if values.dtype.kind in "iub" and len(values):
         low, high = int(values.min()), int(values.max())
         if low < 0:
-            place = int(np.flatnonzero(values < 0)[0])
+            position = int(np.flatnonzero(values < 0)[0])
             raise ValueError(
-                f"{what} id {values[place]} at position {place} is negative: ids start at 0"
+                f"{what} id {values[position]} at position {position} is negative: ids start at 0"
             )
         if high < max(TABLE_LIMIT, 4 * len(values)):
             present = np.zeros(high + 1, dtype=bool)

@@ -230,17 +230,17 @@ def _codes(values: NDArray[Any], where: str) -> tuple[NDArray[Any], float, float
         return np.empty(0, dtype=np.uint8), 0.0, 1.0, np.inf, -np.inf
     if values.dtype.kind == "f":
         largest = float(np.finfo(np.float32).max)
-        place = first_outside(values, -largest, largest)
-        if place >= 0:
+        position = first_outside(values, -largest, largest)
+        if position >= 0:
             raise ValueError(
-                f"{where}rating {values[place]} at position {place} is not a finite number: "
+                f"{where}rating {values[position]} at position {position} is not a finite number: "
                 "leave unknown ratings out"
             )
     low, high = float(values.min()), float(values.max())
     codes = np.empty(len(values), dtype=np.uint8)
     for per_unit in GRIDS:
         if 0.0 < (high - low) * per_unit < 0.5:
-            continue  # all of them are between two places
+            continue  # all of them are between two positions
         if (high - low) * per_unit <= 255 and encode_grid(values, low, float(per_unit), codes) < 0:
             return codes, low, 1.0 / per_unit, low, high
     return _shortest(values), 0.0, 1.0, low, high

@@ -44,8 +44,8 @@ class Regression(TabularRegression):
     def _exact_session(self) -> Session:
         """The session of a fit whose nodes must decide alike."""
         session = self._open()
-        place = session.rule.local_view(session.network, 0)
-        if not session.exact or session.rule.rounding_growth(place) > MOST_ROUNDING_GROWTH:
+        view = session.rule.local_view(session.network, 0)
+        if not session.exact or session.rule.rounding_growth(view) > MOST_ROUNDING_GROWTH:
             raise ValueError(
                 f"a {type(self).__name__} needs sums that agree exactly, by which nodes damp their steps alike; consensus "
                 f"{session.rule.name!r} does not reach that on {session.network.name}: use consensus='exact-sum'"

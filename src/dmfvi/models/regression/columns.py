@@ -94,10 +94,12 @@ def columns_of(
     lacking = [name for name in names or () if name not in found]
     if lacking:
         raise ValueError(f"the frame has no column {lacking[:5]}, its columns are {found[:20]}")
-    places = {name: place for place, name in enumerate(found) if names is None or name in names}
+    positions = {
+        name: position for position, name in enumerate(found) if names is None or name in names
+    }
     series = {
-        name: data.iloc[:, place] if hasattr(data, "iloc") else data.get_columns()[place]
-        for name, place in places.items()
+        name: data.iloc[:, position] if hasattr(data, "iloc") else data.get_columns()[position]
+        for name, position in positions.items()
     }
     quoted = set(series) if words is True else set(words or ())
     return {name: _column(name, each, name in quoted) for name, each in series.items()}
@@ -211,11 +213,11 @@ def agreed_levels(
         session, [{n: _description(column) for n, column in part.items()} for part in parts]
     )
     names = list(sites[0])
-    for place, site in enumerate(sites):
+    for position, site in enumerate(sites):
         if list(site) != names:
             odd = sorted(set(site) ^ set(names))
             raise ValueError(
-                f"site {place} has columns {list(site)[:10]}, site 0 has {names[:10]}"
+                f"site {position} has columns {list(site)[:10]}, site 0 has {names[:10]}"
                 + (f": {odd[:5]} are not at both" if odd else ": bring them into one order")
             )
     # digits in quotes are words where another site has words; only then they are sent
@@ -324,12 +326,12 @@ def _sorted(name: str, levels: set[Level]) -> list[Level]:
     return sorted(levels, key=in_order)
 
 
-def check_known(name: str, column: Column, known: Sequence[Level], place: str = "") -> None:
+def check_known(name: str, column: Column, known: Sequence[Level], where: str = "") -> None:
     """Refuse levels that no site had when the model was fitted."""
     strange = set(column.values[~column.missing].tolist()) - set(known)
     if strange:
         shown = sorted(strange, key=str)[:5]
         raise ValueError(
-            f"{place}column {name!r} has the unknown level{'s' if len(shown) > 1 else ''} "
+            f"{where}column {name!r} has the unknown level{'s' if len(shown) > 1 else ''} "
             f"{', '.join(map(repr, shown))}: known are {list(known)[:20]}"
         )

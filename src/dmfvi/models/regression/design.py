@@ -55,7 +55,7 @@ class TableDesign:
             return {}
         return {name: levels[0] for name, levels in self.levels.items() if levels}
 
-    def read(self, data: Any, place: str = "") -> dict[str, Column]:
+    def read(self, data: Any, where: str = "") -> dict[str, Column]:
         """The columns of new rows, levels checked."""
         if not is_frame(data):
             names = self.columns
@@ -69,7 +69,7 @@ class TableDesign:
         else:
             words = self.columns if self.formula is not None else self.levels
             made = columns_of(data, self.columns, words)
-        return {name: self._typed(name, made[name], place) for name in self.columns}
+        return {name: self._typed(name, made[name], where) for name in self.columns}
 
     @property
     def with_levels(self) -> list[str]:
@@ -77,16 +77,16 @@ class TableDesign:
         keys = {formulas.levels_key(name): name for name in self.columns}
         return list(dict.fromkeys(keys.get(name, name) for name in self.levels))
 
-    def _typed(self, name: str, column: Column, place: str) -> Column:
+    def _typed(self, name: str, column: Column, where: str) -> Column:
         if name not in self.levels:
             known = self.levels.get(formulas.levels_key(name))
             if known is not None:
-                check_known(name, categorical(column), known, place)
+                check_known(name, categorical(column), known, where)
             if column.kind != NUMBER and not column.missing.all():
-                raise ValueError(f"{place}column {name!r} holds {column.kind}, numbers were fitted")
+                raise ValueError(f"{where}column {name!r} holds {column.kind}, numbers were fitted")
             return column if column.kind == NUMBER else Column(column.values.astype(float), NUMBER)
         made = categorical(column, all(isinstance(level, str) for level in self.levels[name]))
-        check_known(name, made, self.levels[name], place)
+        check_known(name, made, self.levels[name], where)
         return made
 
     def filled(self, columns: Mapping[str, Column]) -> dict[str, Column]:
@@ -108,9 +108,9 @@ class TableDesign:
             terms, table = self._indicators(columns)
         bad = np.argwhere(~np.isfinite(table))
         if len(bad):
-            row, place = (int(v) for v in bad[0])
+            row, position = (int(v) for v in bad[0])
             raise ValueError(
-                f"term {terms[place]!r} is not finite in sample {row + 1} (log of zero, division by zero, an infinite value?): "
+                f"term {terms[position]!r} is not finite in sample {row + 1} (log of zero, division by zero, an infinite value?): "
                 "mend the row or drop it"
             )
         return tuple(terms), table
@@ -137,15 +137,15 @@ class TableDesign:
         rows = len(next(iter(columns.values())).values)
         return np.any(gaps, axis=0) if gaps else np.zeros(rows, dtype=bool)
 
-    def rows(self, data: Any, who: str, place: str = "") -> FloatArray:
+    def rows(self, data: Any, who: str, where: str = "") -> FloatArray:
         """The design of new rows."""
-        columns = self.read(data, place)
+        columns = self.read(data, where)
         gaps = self.incomplete(columns)
         if gaps.any():
             row = int(np.flatnonzero(gaps)[0])
             lacking = [name for name in self.columns if columns[name].missing[row]]
             raise ValueError(
-                f"{place}X contains NaN, sample {row + 1} has no value in column {lacking[0]!r}: a {who} predicts complete rows, "
+                f"{where}X contains NaN, sample {row + 1} has no value in column {lacking[0]!r}: a {who} predicts complete rows, "
                 "drop the row, or fit with missing='impute'"
             )
         return self.matrix(self.filled(columns))[1]

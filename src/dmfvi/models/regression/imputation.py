@@ -63,10 +63,10 @@ def conditional(
     filled, spread = rows.copy(), np.zeros_like(covariance)
     gaps = np.isnan(rows)
     patterns, which = np.unique(gaps, axis=0, return_inverse=True)
-    for place, gap in enumerate(patterns):
+    for position, gap in enumerate(patterns):
         if not gap.any():
             continue
-        own = np.flatnonzero(which.ravel() == place)
+        own = np.flatnonzero(which.ravel() == position)
         a, b = np.flatnonzero(gap), np.flatnonzero(~gap)
         pull = np.linalg.solve(covariance[np.ix_(b, b)], covariance[np.ix_(b, a)])
         filled[np.ix_(own, a)] = mean[a] + (rows[np.ix_(own, b)] - mean[b]) @ pull

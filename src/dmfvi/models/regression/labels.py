@@ -47,8 +47,8 @@ def _named(part: Any, name: str, what: str) -> NDArray[Any]:
     if found.count(name) != 1:
         word = "more than one" if name in found else "no"
         raise ValueError(f"{what}={name!r}: the frame has {word} such column, it has {found[:20]}")
-    place = found.index(name)
-    series = part.iloc[:, place] if hasattr(part, "iloc") else part.get_columns()[place]
+    position = found.index(name)
+    series = part.iloc[:, position] if hasattr(part, "iloc") else part.get_columns()[position]
     return _plain(series.to_list(), what)
 
 
@@ -89,9 +89,9 @@ def without_missing(
     listed = is_shard_list(X)
     marks = labels if listed else [labels]
     kept = []
-    for place, part in enumerate(marks):
+    for position, part in enumerate(marks):
         has = np.array([label is not None for label in part], dtype=bool)
-        where = f"shard {place}: " if listed else ""
+        where = f"shard {position}: " if listed else ""
         if not has.all() and how == "raise":
             row = int(np.flatnonzero(~has)[0])
             raise ValueError(

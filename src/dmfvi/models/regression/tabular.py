@@ -126,7 +126,7 @@ class TabularRegression(NetworkEstimator):
         text = self.formula
         target = None if text is None else formulas.target_of(text)
         made = []
-        for place, part in enumerate(parts):
+        for position, part in enumerate(parts):
             names = None if text is None else formulas.parsed(text).variables
             if names is None and named:
                 names = tuple(c for c in map(str, part.columns) if c not in named)
@@ -135,7 +135,7 @@ class TabularRegression(NetworkEstimator):
                 levels = formulas.parsed(text).as_levels
                 columns = {n: categorical(c) if n in levels else c for n, c in columns.items()}
             n_rows = len(part)
-            own = y[place] if listed and isinstance(y, list | tuple) else y
+            own = y[position] if listed and isinstance(y, list | tuple) else y
             if target is not None:
                 own = _target(str(text), part)
             elif own is not None:
@@ -143,7 +143,7 @@ class TabularRegression(NetworkEstimator):
             others = {}
             for name, value in given.items():
                 whole = listed and isinstance(value, list | tuple)
-                each = value[place] if whole else value
+                each = value[position] if whole else value
                 others[name] = named_column(part, each, name) if isinstance(each, str) else each
             for name, values in (("y", own), *others.items()):
                 if values is not None and len(np.asarray(values)) != n_rows:
@@ -178,8 +178,8 @@ class TabularRegression(NetworkEstimator):
     ) -> tuple[list[dict[str, Column]], list[Any] | None, list[dict[str, Any]]]:
         """Rows that take part, with a count of the others."""
         rows, targets, others, dropped = [], [], [], 0
-        for place, piece in enumerate(pieces):
-            where = f"shard {place}: " if len(pieces) > 1 else ""
+        for position, piece in enumerate(pieces):
+            where = f"shard {position}: " if len(pieces) > 1 else ""
             needed = design.with_levels if how == "impute" else list(design.columns)
             gaps = _any([piece.columns[n].missing for n in needed], piece.n_rows)
             if how == "raise":

@@ -86,7 +86,9 @@ class SurvivalRegression(Regression):
         numbers, known = numbered(np.concatenate(marks) if isinstance(marks, list) else marks)
         site = np.repeat(np.arange(len(sizes)), sizes)
         both = site * len(known) + numbers
-        self._stratum_keys = [(place, label) for place in range(len(sizes)) for label in known]
+        self._stratum_keys = [
+            (position, label) for position in range(len(sizes)) for label in known
+        ]
         weights = np.ones(n_rows)
         if "sample_weight" in given:
             weights = np.concatenate(

@@ -111,11 +111,11 @@ class CoxRegression(SurvivalRegression):
         self._fit(session, self._make_model(), shards, observer=observer)
         mean = self._belief.q.parameters()["mean"]
         self._baselines = {}
-        listed = len({place for place, _ in self._stratum_keys}) > 1
+        listed = len({position for position, _ in self._stratum_keys}) > 1
         for node, shard in enumerate(shards):
             for number, curve in breslow(shard, mean).items():
-                place, label = self._stratum_keys[number]
-                self._baselines[place if listed else node, label] = curve
+                position, label = self._stratum_keys[number]
+                self._baselines[position if listed else node, label] = curve
         return self
 
     @property
@@ -174,9 +174,9 @@ class CoxRegression(SurvivalRegression):
         known = getattr(self, "_baselines", None)
         if known is None:
             raise ValueError("baseline hazards are not in files: fit the model where the rows are")
-        labels = [label for place, label in known if place == site]
+        labels = [label for position, label in known if position == site]
         if not labels:
-            sites = sorted({place for place, _ in known})
+            sites = sorted({position for position, _ in known})
             raise ValueError(f"site {site!r} is none of this process's, which are {sites}")
         if stratum is None and len(labels) == 1:
             stratum = labels[0]

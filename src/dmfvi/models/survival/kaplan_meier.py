@@ -94,10 +94,10 @@ class KaplanMeier(NetworkEstimator):
             self.timeline_ = session.agree(agree_on_cells, [pairs[:, 0] for pairs in shards])[0]
         else:
             self.timeline_ = checked_grid(self.times)
-        prepared = [GridShard(self._places(pairs[:, 0]), pairs[:, 1]) for pairs in shards]
+        prepared = [GridShard(self._positions(pairs[:, 0]), pairs[:, 1]) for pairs in shards]
         return self._fit(session, self._make_model(), prepared, observer=observer)
 
-    def _places(self, times: FloatArray) -> NDArray[np.int64]:
+    def _positions(self, times: FloatArray) -> NDArray[np.int64]:
         """Where times are on the grid; beyond its end where they are later."""
         rounded = lower_edges(cells_of(times)) if self.times is None else times
         return np.searchsorted(self.timeline_, rounded, side="left")
@@ -139,8 +139,8 @@ class KaplanMeier(NetworkEstimator):
         check_is_fitted(self)
         at = np.asarray(X, dtype=np.float64) if np.ndim(X) == 1 else self._checked_rows(X)[:, 0]
         # a time between two of the grid's has passed the first of them only
-        place = np.searchsorted(self.timeline_, at, side="right")
-        return np.append(1.0, self.survival_function_)[place]
+        position = np.searchsorted(self.timeline_, at, side="right")
+        return np.append(1.0, self.survival_function_)[position]
 
     def summary(self, level: float = 0.9) -> str:
         """Numbers at risk, median, and how the fit went."""

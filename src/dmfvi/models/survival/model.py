@@ -72,16 +72,16 @@ class StratifiedCox(LaplaceModel):
 
 @dataclass(frozen=True)
 class GridShard:
-    """One node's times as places on the grid, and whether the event happened there."""
+    """One node's times as positions on the grid, and whether the event happened there."""
 
-    place: NDArray[np.int64]
+    position: NDArray[np.int64]
     event: FloatArray
 
     def counts(self, n_times: int) -> tuple[FloatArray, FloatArray]:
         """Events at each time of the grid, and those at risk just before it."""
-        happened = np.bincount(self.place, self.event, minlength=n_times)[:n_times]
-        leaving = np.bincount(self.place, minlength=n_times)[:n_times]
-        beyond = float(np.sum(self.place >= n_times))
+        happened = np.bincount(self.position, self.event, minlength=n_times)[:n_times]
+        leaving = np.bincount(self.position, minlength=n_times)[:n_times]
+        beyond = float(np.sum(self.position >= n_times))
         at_risk = np.cumsum(leaving[::-1])[::-1] + beyond
         return happened.astype(np.float64), at_risk.astype(np.float64)
 

@@ -59,12 +59,12 @@ def flags_of(given: Any, name: str) -> FloatArray:
     if values.dtype.kind in "biuf":
         return values.astype(np.float64)
     made = np.full(values.shape, np.nan)
-    for place, value in np.ndenumerate(values):
+    for position, value in np.ndenumerate(values):
         if is_missing(value) or value == "":
             continue
         word = str(value).strip().lower()
         try:
-            made[place] = TRUTHS[word] if word in TRUTHS else float(value)
+            made[position] = TRUTHS[word] if word in TRUTHS else float(value)
         except (TypeError, ValueError):
             raise ValueError(
                 f"{name} holds {plain(value)!r}: events are 1 or True where it happened, and 0 or False where the time is censored"
@@ -96,12 +96,12 @@ def pairs_of(X: Any, time: Any, event: Any) -> tuple[Any, list[str]]:
     listed = is_shard_list(X)
     names = [name for name in (time, event) if isinstance(name, str)]
     made = []
-    for place, part in enumerate(X if listed else [X]):
-        where = f"shard {place}: " if listed else ""
+    for position, part in enumerate(X if listed else [X]):
+        where = f"shard {position}: " if listed else ""
         if names and not is_frame(part):
             raise ValueError(f"{where}{names[0]!r} names a column: pass a frame")
         own = [
-            _part(value, part, place, listed, is_event)
+            _part(value, part, position, listed, is_event)
             for value, is_event in ((time, False), (event, True))
         ]
         pair = pair_of(own[0], own[1], where)
@@ -113,7 +113,7 @@ def pairs_of(X: Any, time: Any, event: Any) -> tuple[Any, list[str]]:
     return (made if listed else made[0]), names
 
 
-def _part(value: Any, frame: Any, place: int, listed: bool, is_event: bool) -> Any:
+def _part(value: Any, frame: Any, position: int, listed: bool, is_event: bool) -> Any:
     if isinstance(value, str):
         column = columns_of(frame, [value])[value]
         if is_event:
@@ -129,7 +129,7 @@ def _part(value: Any, frame: Any, place: int, listed: bool, is_event: bool) -> A
             raise ValueError(
                 "X is a list of shards: pass times and events as lists too, one array per shard"
             )
-        return value[place]
+        return value[position]
     return value
 
 
@@ -179,8 +179,8 @@ def agree_on_quantiles(
     used = np.flatnonzero(total > rounding)
     here = np.isin(cells // PARTS, used)
     own = np.zeros((len(used), PARTS))
-    place = np.searchsorted(used, cells[here] // PARTS)
-    np.add.at(own, (place, cells[here] % PARTS), own_weight[here])
+    position = np.searchsorted(used, cells[here] // PARTS)
+    np.add.at(own, (position, cells[here] % PARTS), own_weight[here])
     counts = yield own.ravel()
     edges = upper_edges((used[:, None] * PARTS + np.arange(PARTS)).ravel())
     below = np.cumsum(counts)
