@@ -207,7 +207,7 @@ def main() -> None:
     """Print every comparison."""
     warnings.simplefilter("ignore", ConvergenceWarning)  # fits are cut short to be timed
     console = Console(width=110)
-    numba.set_num_threads(1)
+    numba.config.NUMBA_NUM_THREADS = 1
     with threadpool_limits(1):
         console.print(speed_table())
     console.print(rounds_table())

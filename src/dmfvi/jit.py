@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import threading
 
-from numba import njit, prange
+from numba import njit
 from numba.core import event
 
 from dmfvi.compiling import compilation_starts
 
-__all__ = ["njit", "prange"]
+__all__ = ["njit"]
 
 
 class _Announcer(event.Listener):

@@ -11,28 +11,46 @@ import math
 
 import numpy as np
 
-from dmfvi.jit import njit, prange
+from dmfvi.jit import njit
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 #: who rates more than one item in so many is busy: drawing until an item is new would take long
 BUSY = 8
 
 
-@njit(inline="always")
+@njit(cache=True, error_model="numpy")
 def _mix(state):
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return state ^ (state >> np.uint64(31))
 
 
-@njit(inline="always")
+@njit(cache=True, error_model="numpy")
 def _uniform(bits):
     """In (0, 1)."""
     return (np.float64(bits >> np.uint64(11)) + 0.5) / 9007199254740992.0
 
 
-@njit(parallel=True, cache=True, error_model="numpy")
-def draw_ratings(
+@njit(cache=True, error_model="numpy")
+def _sort(values):
+    """In place, by Shell's method: short rows are sorted as fast as by NumPy's sort, which takes seconds to compile."""
+    n = len(values)
+    step = n
+    while step > 1:
+        step = 1 if step < 8 else step // 4
+        for i in range(step, n):
+            value = values[i]
+            j = i
+            while j >= step and values[j - step] > value:
+                values[j] = values[j - step]
+                j -= step
+            values[j] = value
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def draw_ratings(  # noqa: PLR0912
+    first,
+    last,
     seed,
     indptr,
     popularity,
@@ -50,10 +68,13 @@ def draw_ratings(
     columns,
     values,
 ):
-    """Distinct items for every user, popular ones more often, and a rating for each."""
+    """Distinct items for every user, popular ones more often, and a rating for each; parts first..last-1 of the users."""
     n_users, n_items, rank = len(indptr) - 1, len(accept), user_factors.shape[1]
-    for part in prange(n_parts):
-        seen = np.full(n_items, -1, np.int64)
+    seen = np.empty(n_items, np.int64)
+    times, ranked = np.empty(n_items), np.empty(n_items)
+    for part in range(first, last):
+        for item in range(n_items):
+            seen[item] = -1
         begin = np.searchsorted(indptr, indptr[-1] * part // n_parts)
         end = np.searchsorted(indptr, indptr[-1] * (part + 1) // n_parts)
         if part + 1 == n_parts:
@@ -63,14 +84,16 @@ def draw_ratings(
             at = indptr[user]
             if (indptr[user + 1] - at) * BUSY > n_items:
                 # the smallest of exponential times with rates = popularity come without repetition
-                times = np.empty(n_items)
                 for item in range(n_items):
                     state += GOLDEN
                     times[item] = -math.log(_uniform(_mix(state))) / popularity[item]
-                order = np.argsort(times)
-                for item in order[: indptr[user + 1] - at]:
-                    columns[at] = item
-                    at += 1
+                    ranked[item] = times[item]
+                _sort(ranked)
+                latest = ranked[indptr[user + 1] - at - 1]
+                for item in range(n_items):
+                    if times[item] <= latest and at < indptr[user + 1]:
+                        columns[at] = item
+                        at += 1
             while at < indptr[user + 1]:
                 state += GOLDEN
                 bits = _mix(state)
@@ -83,8 +106,7 @@ def draw_ratings(
                 seen[item] = user
                 columns[at] = item
                 at += 1
-            chosen = columns[indptr[user] : indptr[user + 1]]
-            chosen.sort()
+            _sort(columns[indptr[user] : indptr[user + 1]])
             for e in range(indptr[user], indptr[user + 1]):
                 item = columns[e]
                 state += GOLDEN

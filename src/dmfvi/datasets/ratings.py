@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dmfvi.chunks import over_chunks
 from dmfvi.linalg import FloatArray
 
 #: the Netflix Prize's training set
@@ -84,7 +85,9 @@ def make_ratings(
     accept, alias = _alias_table(popularity)
     from dmfvi.datasets._rating_generator_numba import draw_ratings
 
-    draw_ratings(
+    over_chunks(
+        draw_ratings,
+        N_PARTS,
         np.uint64(rng.integers(2**63)),
         indptr,
         popularity,

@@ -14,14 +14,14 @@ NEWLINE, RETURN, QUOTE, COLON, COMMA, POINT, MINUS = 10, 13, 34, 58, 44, 46, 45
 OK, TOO_FEW, NOT_WHOLE, NOT_NUMBER, NEGATIVE, NO_ITEM, TOO_LARGE = range(7)
 
 
-@njit(inline="always")
+@njit(cache=True, error_model="numpy")
 def _line_end(text, at):
     while at < len(text) and text[at] != NEWLINE:
         at += 1
     return at
 
 
-@njit(inline="always")
+@njit(cache=True, error_model="numpy")
 def _whole(text, begin, end):
     """A whole number and a status."""
     while begin < end and (text[begin] == 32 or text[begin] == QUOTE):
@@ -45,7 +45,7 @@ def _whole(text, begin, end):
     return value, status
 
 
-@njit(inline="always")
+@njit(cache=True, error_model="numpy")
 def _decimal(text, begin, end):
     """A number like 4, -0.5 or 3.50, and a status."""
     while begin < end and (text[begin] == 32 or text[begin] == QUOTE):
@@ -77,7 +77,7 @@ def _decimal(text, begin, end):
     return sign * value / unit, OK
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def parse_delimited(text, delimiter, places, users, items, ratings):  # noqa: PLR0912
     """Lines of fields; ``places`` are the positions of user, item and rating.
 
@@ -134,7 +134,7 @@ def parse_delimited(text, delimiter, places, users, items, ratings):  # noqa: PL
     return count, lines, OK
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def parse_netflix(text, item, with_ratings, users, items, ratings):
     """``film:`` followed by lines ``user,rating,date``, or ``user`` alone in a probe.
 

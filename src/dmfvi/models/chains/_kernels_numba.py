@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from dmfvi.jit import njit, prange
+from dmfvi.jit import njit
 
 #: a sum of products below this has lost digits to underflow: redo it in logarithms
 TINY = 1e-280
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _forward(emission, log_start, log_step, step, first, end, alpha):
     """log p(x_1..t, z_t = j) for one sequence; returns the log sum at its end."""
     k_states = log_start.shape[0]
@@ -23,31 +25,31 @@ def _forward(emission, log_start, log_step, step, first, end, alpha):
         for i in range(1, k_states):
             top = max(top, alpha[t - 1, i])
         for i in range(k_states):
-            weight[i] = np.exp(alpha[t - 1, i] - top)
+            weight[i] = math.exp(alpha[t - 1, i] - top)
         for j in range(k_states):
             total = 0.0
             for i in range(k_states):
                 total += weight[i] * step[i, j]
             if total > TINY:
-                alpha[t, j] = top + np.log(total) + emission[t, j]
+                alpha[t, j] = top + math.log(total) + emission[t, j]
             else:
                 best = -np.inf
                 for i in range(k_states):
                     best = max(best, alpha[t - 1, i] + log_step[i, j])
                 total = 0.0
                 for i in range(k_states):
-                    total += np.exp(alpha[t - 1, i] + log_step[i, j] - best)
-                alpha[t, j] = best + np.log(total) + emission[t, j]
+                    total += math.exp(alpha[t - 1, i] + log_step[i, j] - best)
+                alpha[t, j] = best + math.log(total) + emission[t, j]
     top = alpha[end - 1, 0]
     for i in range(1, k_states):
         top = max(top, alpha[end - 1, i])
     total = 0.0
     for i in range(k_states):
-        total += np.exp(alpha[end - 1, i] - top)
-    return top + np.log(total)
+        total += math.exp(alpha[end - 1, i] - top)
+    return top + math.log(total)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _backward(emission, log_step, step, first, end, alpha, log_sum, posterior, pairs):
     """q(z_t = i) and the sum over t of q(z_t = i, z_t+1 = j) for one sequence."""
     k_states = log_step.shape[0]
@@ -55,21 +57,21 @@ def _backward(emission, log_step, step, first, end, alpha, log_sum, posterior, p
     weight = np.empty(k_states)
     ahead = np.empty(k_states)
     for i in range(k_states):
-        posterior[end - 1, i] = np.exp(alpha[end - 1, i] - log_sum)
+        posterior[end - 1, i] = math.exp(alpha[end - 1, i] - log_sum)
     for t in range(end - 2, first - 1, -1):
         top = -np.inf
         for j in range(k_states):
             ahead[j] = emission[t + 1, j] + beta[j]
             top = max(top, ahead[j])
         for j in range(k_states):
-            weight[j] = np.exp(ahead[j] - top)
+            weight[j] = math.exp(ahead[j] - top)
         for i in range(k_states):
             total = 0.0
             for j in range(k_states):
                 total += step[i, j] * weight[j]
             if total > TINY:
-                beta[i] = top + np.log(total)
-                here = np.exp(alpha[t, i] + beta[i] - log_sum)
+                beta[i] = top + math.log(total)
+                here = math.exp(alpha[t, i] + beta[i] - log_sum)
                 posterior[t, i] = here
                 share = here / total
                 for j in range(k_states):
@@ -80,14 +82,14 @@ def _backward(emission, log_step, step, first, end, alpha, log_sum, posterior, p
                     best = max(best, log_step[i, j] + ahead[j])
                 total = 0.0
                 for j in range(k_states):
-                    total += np.exp(log_step[i, j] + ahead[j] - best)
-                beta[i] = best + np.log(total)
-                posterior[t, i] = np.exp(alpha[t, i] + beta[i] - log_sum)
+                    total += math.exp(log_step[i, j] + ahead[j] - best)
+                beta[i] = best + math.log(total)
+                posterior[t, i] = math.exp(alpha[t, i] + beta[i] - log_sum)
                 for j in range(k_states):
-                    pairs[i, j] += np.exp(alpha[t, i] + log_step[i, j] + ahead[j] - log_sum)
+                    pairs[i, j] += math.exp(alpha[t, i] + log_step[i, j] + ahead[j] - log_sum)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _scaled(  # noqa: PLR0912
     emission, log_start, step, first, end, alpha, scale, posterior, pairs
 ):
@@ -104,10 +106,10 @@ def _scaled(  # noqa: PLR0912
             top = max(top, emission[t, j])
         total = 0.0
         for j in range(k_states):
-            here = np.exp(emission[t, j] - top)
+            here = math.exp(emission[t, j] - top)
             posterior[t, j] = here
             if t == first:
-                before = np.exp(log_start[j])
+                before = math.exp(log_start[j])
             else:
                 before = 0.0
                 for i in range(k_states):
@@ -119,7 +121,7 @@ def _scaled(  # noqa: PLR0912
         for j in range(k_states):
             alpha[t, j] /= total
         scale[t] = total
-        log_sum += np.log(total) + top
+        log_sum += math.log(total) + top
     beta = np.ones(k_states)
     ahead = np.empty(k_states)
     found = np.zeros((k_states, k_states))
@@ -142,46 +144,34 @@ def _scaled(  # noqa: PLR0912
         for i in range(k_states):
             ahead[i] = posterior[t, i]
             posterior[t, i] = alpha[t, i] * beta[i]
-    pairs += found
+    for i in range(k_states):
+        for j in range(k_states):
+            pairs[i, j] += found[i, j]
     return log_sum
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def some_chains(
-    emission, log_start, log_step, step, starts, first, end, alpha, scale, posterior, pairs, sums
+    first, last, emission, log_start, log_step, step, starts, alpha, scale, posterior, pairs, sums
 ):
-    """Sequences first..end-1, one after the other; in logarithms where scaling is not enough."""
-    for s in range(first, end):
-        a, b = starts[s], starts[s + 1]
-        sums[s] = _scaled(emission, log_start, step, a, b, alpha, scale, posterior, pairs)
-        if not np.isfinite(sums[s]):
-            sums[s] = _forward(emission, log_start, log_step, step, a, b, alpha)
-            _backward(emission, log_step, step, a, b, alpha, sums[s], posterior, pairs)
+    """Fill posterior (T, K), pairs (chunks, K, K) and sums (sequences,) of chunks first..last-1.
 
-
-@njit(parallel=True, cache=True)
-def all_chains(emission, log_start, log_step, step, starts, alpha, scale, posterior, pairs, sums):
-    """Fill posterior (T, K), pairs (chunks, K, K) and sums (sequences,), chunks in parallel."""
+    In logarithms where scaling is not enough.
+    """
     n_chunks = pairs.shape[0]
     n = starts.shape[0] - 1
-    for c in prange(n_chunks):
-        some_chains(
-            emission,
-            log_start,
-            log_step,
-            step,
-            starts,
-            c * n // n_chunks,
-            (c + 1) * n // n_chunks,
-            alpha,
-            scale,
-            posterior,
-            pairs[c],
-            sums,
-        )
+    for c in range(first, last):
+        found = pairs[c]
+        for s in range(c * n // n_chunks, (c + 1) * n // n_chunks):
+            a, b = starts[s], starts[s + 1]
+            log_sum = _scaled(emission, log_start, step, a, b, alpha, scale, posterior, found)
+            if not math.isfinite(log_sum):
+                log_sum = _forward(emission, log_start, log_step, step, a, b, alpha)
+                _backward(emission, log_step, step, a, b, alpha, log_sum, posterior, found)
+            sums[s] = log_sum
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def best_paths(emission, log_start, log_step, starts, path):
     """Viterbi: the most probable states of each sequence."""
     k_states = log_start.shape[0]
@@ -202,8 +192,12 @@ def best_paths(emission, log_start, log_step, starts, path):
                         best, where = value, i
                 after[j] = best + emission[t, j]
                 back[t, j] = where
-            now[:] = after
-        state = int(np.argmax(now))
+            for j in range(k_states):
+                now[j] = after[j]
+        state = 0
+        for j in range(1, k_states):
+            if now[j] > now[state]:
+                state = j
         for t in range(end - 1, first - 1, -1):
             path[t] = state
             state = back[t, state]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmfvi.chunks import over_chunks, thread_count
 from dmfvi.linalg import FloatArray
 
 #: steps x states^2 below which threads cost more than they save
@@ -31,21 +32,16 @@ def chain_posteriors(
     emission: FloatArray, log_start: FloatArray, log_step: FloatArray, starts: NDArray[np.int64]
 ) -> ChainPosteriors:
     """Compiled, many sequences in parallel; ``starts`` are the sequences' offsets, the end included."""
-    import numba
-
-    from dmfvi.models.chains._kernels_numba import all_chains, some_chains
+    from dmfvi.models.chains._kernels_numba import some_chains
 
     n, k = emission.shape
     n_sequences = len(starts) - 1
     parallel = n_sequences > 1 and n * k * k >= PARALLEL_FROM
-    chunks = min(n_sequences, numba.get_num_threads()) if parallel else 1
+    chunks = min(n_sequences, thread_count()) if parallel else 1
     states, pairs, sums = np.empty((n, k)), np.zeros((chunks, k, k)), np.empty(n_sequences)
     given = [np.ascontiguousarray(v) for v in (emission, log_start, log_step, np.exp(log_step))]
     alpha, scale = np.empty((n, k)), np.empty(n)
-    if parallel:
-        all_chains(*given, starts, alpha, scale, states, pairs, sums)
-    else:
-        some_chains(*given, starts, 0, n_sequences, alpha, scale, states, pairs[0], sums)
+    over_chunks(some_chains, chunks, *given, starts, alpha, scale, states, pairs, sums)
     return ChainPosteriors(states, pairs.sum(0), sums)
 
 

@@ -26,18 +26,18 @@ STIRLING_FROM = 20.0
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def log_sigmoid(x):
     return min(x, 0.0) - math.log1p(math.exp(-abs(x)))
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def sigmoid(x):
     small = math.exp(-abs(x))
     return 1.0 / (1.0 + small) if x >= 0 else small / (1.0 + small)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def mills(x):
     """phi(x) / Phi(x), by a continued fraction far to the left."""
     if x > -5.0:
@@ -48,14 +48,14 @@ def mills(x):
     return fraction
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def log_normal_cdf(x):
     if x > -5.0:
         return math.log(0.5 * math.erfc(-x * math.sqrt(0.5)))
     return -0.5 * x * x - LOG_ROOT_2PI - math.log(mills(x))
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def one_parameter(code, eta, y, trials):
     """Log likelihood of one linear predictor without constants, and its first two derivatives."""
     if code == LOGIT:
@@ -83,7 +83,7 @@ def one_parameter(code, eta, y, trials):
     return y * eta - mean, y - mean, -mean
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def standard_rows(rows, shift, scale, design):
     """(rows - shift) / scale; a column more of the design is one."""
     size = rows.shape[1]
@@ -94,7 +94,7 @@ def standard_rows(rows, shift, scale, design):
             design[n, j] = 1.0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def scaled_rows(design, slope, curve, inner, scaled, linear):
     """scaled_n = sqrt(curve_n) x_n, linear += sum_n (slope_n + curve_n inner_n) x_n; false if a curve is negative."""
     size = design.shape[1]
@@ -108,7 +108,7 @@ def scaled_rows(design, slope, curve, inner, scaled, linear):
     return positive
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def rule_of(variance, limits):
     """Which quadrature rule a variance needs."""
     rule = 0
@@ -117,7 +117,7 @@ def rule_of(variance, limits):
     return rule
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def one_parameter_rows(
     code, mean, variance, y, trials, weight, nodes, shares, starts, limits, slope, curve
 ):
@@ -163,7 +163,7 @@ def one_parameter_rows(
 # -- likelihoods with parameters that all rows share: dispersions, cut points -------------------
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def log_minus_digamma(x):
     """log x - psi(x), and 1/x - psi'(x); without cancellation for large x."""
     first, second, at = 0.0, 0.0, x
@@ -180,7 +180,7 @@ def log_minus_digamma(x):
     return first + math.log(x) - math.log(at) + series, second + 1.0 / x - inverse + slope
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def gamma_constant(k):
     """k log k - k - log Gamma(k)."""
     if k < STIRLING_FROM:
@@ -192,7 +192,7 @@ def gamma_constant(k):
     )
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def count_terms(y, alpha):
     """sum_{j < y} log(1 + j alpha), and its two derivatives with respect to log alpha."""
     value, first, second = 0.0, 0.0, 0.0
@@ -207,36 +207,38 @@ def count_terms(y, alpha):
     if y > STIRLING_FROM:  # the rest by Stirling's series at a = r + 20 and b = r + y
         r = 1.0 / alpha
         a, b, gap = r + STIRLING_FROM, r + y, y - STIRLING_FROM
-        log_ratio = math.log1p(gap / a)
+        u, v = 1.0 / a, 1.0 / b  # powers are written out: a call of each would be compiled
+        u2, v2 = u * u, v * v
+        u4, v4 = u2 * u2, v2 * v2
         value += (
             (b - 0.5) * math.log1p(y * alpha)
             - (a - 0.5) * math.log1p(STIRLING_FROM * alpha)
             - gap
-            + (1 / b - 1 / a) / 12
-            - (1 / b**3 - 1 / a**3) / 360
-            + (1 / b**5 - 1 / a**5) / 1260
+            + (v - u) / 12
+            - (v2 * v - u2 * u) / 360
+            + (v4 * v - u4 * u) / 1260
         )
         digamma = (
-            log_ratio
-            - 0.5 * (1 / b - 1 / a)
-            - (1 / b**2 - 1 / a**2) / 12
-            + (1 / b**4 - 1 / a**4) / 120
-            - (1 / b**6 - 1 / a**6) / 252
+            math.log1p(gap / a)
+            - 0.5 * (v - u)
+            - (v2 - u2) / 12
+            + (v4 - u4) / 120
+            - (v4 * v2 - u4 * u2) / 252
         )
         trigamma = (
-            1 / b
-            - 1 / a
-            + 0.5 * (1 / b**2 - 1 / a**2)
-            + (1 / b**3 - 1 / a**3) / 6
-            - (1 / b**5 - 1 / a**5) / 30
-            + (1 / b**7 - 1 / a**7) / 42
+            v
+            - u
+            + 0.5 * (v2 - u2)
+            + (v2 * v - u2 * u) / 6
+            - (v4 * v - u4 * u) / 30
+            + (v4 * v2 * v - u4 * u2 * u) / 42
         )
         first += gap - r * digamma
         second += r * r * trigamma + r * digamma
     return value, first, second
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def interval(code, upper, lower, gap, has_upper, has_lower):
     """log(F(upper) - F(lower)) and its derivatives (u, l, uu, ul, ll); the gap is upper - lower."""
     if code == ORDINAL_LOGIT:
@@ -278,7 +280,7 @@ def interval(code, upper, lower, gap, has_upper, has_lower):
     return value, a, -b, -u * a - a * a, a * b, low * b - b * b
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def shared_parameters(code, eta, psi, y, constant, slope, mixed, bend):
     """Log likelihood of eta and psi; returns it with d eta and d2 eta, and fills d psi, d eta d psi, d2 psi."""
     if code in (ORDINAL_LOGIT, ORDINAL_PROBIT):
@@ -328,7 +330,7 @@ def shared_parameters(code, eta, psi, y, constant, slope, mixed, bend):
     return gamma_constant(k) + k * loss, k * (ratio - 1.0), -k * ratio
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def ordered(code, eta, psi, y, slope, mixed, bend):
     """Category y of K: F(c_y - eta) - F(c_y-1 - eta), c_1 = psi_1, c_k = c_k-1 + exp(psi_k)."""
     m = len(psi)
@@ -367,7 +369,7 @@ def ordered(code, eta, psi, y, slope, mixed, bend):
     return value, -(du + dl), duu + 2.0 * dul + dll
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def shared_rows(
     code,
     mean,
@@ -427,7 +429,7 @@ def shared_rows(
     return total
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def softmax_point(u, contrast, y, score, middle):
     """Log probability of class y with log odds contrast u; fills class probabilities and the contrasts' mean."""
     n_classes, size = contrast.shape
@@ -441,7 +443,8 @@ def softmax_point(u, contrast, y, score, middle):
     for c in range(n_classes):
         score[c] = math.exp(score[c] - top)
         norm += score[c]
-    middle[:] = 0.0
+    for i in range(size):
+        middle[i] = 0.0
     for c in range(n_classes):
         score[c] /= norm
         for i in range(size):
@@ -449,16 +452,18 @@ def softmax_point(u, contrast, y, score, middle):
     return own - math.log(norm)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def softmax_rows(mean, root, contrast, y, weight, points, shares, slope, curve):
     """Class y of K with u ~ N(mean, root root') and log odds contrast u: slopes (n, L), curves (n, L, L)."""
     n_rows, size = mean.shape
     n_classes = contrast.shape[0]
     u, score, middle = np.empty(size), np.empty(n_classes), np.empty(size)
     total = 0.0
-    slope[:] = 0.0
-    curve[:] = 0.0
     for n in range(n_rows):
+        for i in range(size):
+            slope[n, i] = 0.0
+            for j in range(size):
+                curve[n, i, j] = 0.0
         for k in range(len(points)):
             for i in range(size):
                 u[i] = mean[n, i]

@@ -44,7 +44,7 @@ FIRST_LIMIT, SECOND_LIMIT, LAST_LIMIT = SERIES_LIMITS
 FIRST_TERMS, SECOND_TERMS, LAST_TERMS = TERMS
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def series(a, v, terms):
     """E[s] - s, (E[p] - p) / (1 - 2 p) and E[s''], each without what the mean alone gives but for the last."""
     value, first, curve = 0.0, 0.0, 0.0
@@ -64,7 +64,7 @@ def series(a, v, terms):
     return value, first, curve
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def short_series(a, v):
     """``series`` of four terms, written out."""
     h = 0.5 * v
@@ -82,7 +82,7 @@ def short_series(a, v):
     return value, first, curve
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def logit_rows(mean, variance, y, trials, weight, nodes, shares, starts, limits, slope, curve):
     """Expected slopes and curves of every row under eta ~ N(mean, variance); returns the sum of expected values."""
     total, product, factors = 0.0, 1.0, 0
@@ -118,7 +118,7 @@ def logit_rows(mean, variance, y, trials, weight, nodes, shares, starts, limits,
     return total - math.log(product)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def quadrature_row(n, eta, v, y, trials, weight, nodes, shares, starts, limits, slope, curve):
     """One row by Gauss-Hermite quadrature, its curve from first derivatives."""
     rule = rule_of(v, limits)

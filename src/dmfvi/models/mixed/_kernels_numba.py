@@ -1,6 +1,12 @@
-"""Compiled marginal likelihoods of groups, by adaptive Gauss-Hermite quadrature."""
+"""Compiled marginal likelihoods of groups, by adaptive Gauss-Hermite quadrature.
+
+Small sums and systems are written out: NumPy's functions for them take ten times as long to compile.
+"""
+# mypy: ignore-errors
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -10,111 +16,200 @@ from dmfvi.jit import njit
 STEPS, NEAR = 100, 1e-18
 
 
-@njit(cache=True)
-def row_terms(code, y, eta, psi):  # type: ignore[no-untyped-def]
+@njit(cache=True, error_model="numpy")
+def row_terms(code, y, eta, psi):
     """Log likelihood of a target, its first and minus its second derivative in eta; 0 gaussian, 1 logit, 2 log."""
     if code == 0:
-        tau = np.exp(-psi)
+        tau = math.exp(-psi)
         gap = y - eta
-        return -0.5 * (np.log(2.0 * np.pi) + psi + gap * gap * tau), gap * tau, tau
+        return -0.5 * (math.log(2.0 * math.pi) + psi + gap * gap * tau), gap * tau, tau
     if code == 1:
-        small = np.exp(-abs(eta))
+        small = math.exp(-abs(eta))
         p = (1.0 if eta >= 0 else small) / (1.0 + small)
-        return y * eta - max(eta, 0.0) - np.log1p(small), y - p, p * (1.0 - p)
-    rate = np.exp(min(eta, 600.0))
+        return y * eta - max(eta, 0.0) - math.log1p(small), y - p, p * (1.0 - p)
+    rate = math.exp(min(eta, 600.0))
     return y * eta - rate, y - rate, rate
 
 
-@njit(cache=True)
-def group_mode(code, y, base, effects, psi, z, precision):  # type: ignore[no-untyped-def]
-    """Mode z of a group's standardised effects and the precision there; eta = base + effects z."""
-    n, q = effects.shape
-    gradient = np.zeros(q)
-    best = -np.inf
-    here, step = z.copy(), np.zeros(q)
-    slopes, curves = np.zeros(n), np.zeros(n)
-    for _ in range(STEPS):
-        tried = here + step
-        value = -0.5 * np.sum(tried * tried)
-        for i in range(n):
-            eta = base[i]
-            for a in range(q):
-                eta += effects[i, a] * tried[a]
-            each, slopes[i], curves[i] = row_terms(code, y[i], eta, psi)
-            value += each
-        if not value >= best - 1e-12 * abs(best) and np.sum(step * step) > NEAR:
-            step = 0.5 * step
-            continue
-        here, best = tried, value
+@njit(cache=True, fastmath=True, error_model="numpy")
+def linear_predictor(x, theta, offset, out):
+    """out = x theta + offset; ``theta`` may have more entries than x has columns."""
+    for i in range(x.shape[0]):
+        total = 0.0
+        for a in range(x.shape[1]):
+            total += x[i, a] * theta[a]
+        out[i] = total + offset[i]
+
+
+@njit(cache=True, error_model="numpy")
+def effects_of(varying, lo, hi, factor, out):
+    """The first rows of ``out`` are rows lo..hi-1 of varying times factor."""
+    q = factor.shape[0]
+    for i in range(lo, hi):
         for a in range(q):
-            gradient[a] = -here[a]
+            total = 0.0
             for b in range(q):
+                total += varying[i, b] * factor[b, a]
+            out[i - lo, a] = total
+
+
+@njit(cache=True, error_model="numpy")
+def longest_group(starts):
+    """Rows of the largest group."""
+    longest = 0
+    for g in range(len(starts) - 1):
+        longest = max(longest, starts[g + 1] - starts[g])
+    return longest
+
+
+@njit(cache=True, error_model="numpy")
+def _inverse_root(matrix, root, inverse):
+    """Cholesky's root of a positive definite matrix and its inverse, both lower triangular."""
+    q = matrix.shape[0]
+    for a in range(q):
+        for b in range(a + 1):
+            total = matrix[a, b]
+            for c in range(b):
+                total -= root[a, c] * root[b, c]
+            root[a, b] = math.sqrt(total) if a == b else total / root[b, b]
+        inverse[a, a] = 1.0 / root[a, a]
+        for b in range(a):
+            total = 0.0
+            for c in range(b, a):
+                total -= root[a, c] * inverse[c, b]
+            inverse[a, b] = total / root[a, a]
+
+
+@njit(cache=True, error_model="numpy")
+def _group_mode(code, y, inner, lo, hi, effects, psi, room):  # noqa: PLR0912
+    """Mode z of a group's standardised effects, and the inverse root of the precision there; eta = inner + effects z."""
+    q = effects.shape[1]
+    z, precision, root, inverse, gradient, tried, step, slopes, curves = room
+    best = -np.inf
+    length = 0.0
+    for a in range(q):
+        z[a], step[a] = 0.0, 0.0
+    for _ in range(STEPS):
+        square = 0.0
+        for a in range(q):
+            tried[a] = z[a] + step[a]
+            square += tried[a] * tried[a]
+        value = -0.5 * square
+        for i in range(lo, hi):
+            eta = inner[i]
+            for a in range(q):
+                eta += effects[i - lo, a] * tried[a]
+            each, slopes[i - lo], curves[i - lo] = row_terms(code, y[i], eta, psi)
+            value += each
+        if not value >= best - 1e-12 * abs(best) and length > NEAR:
+            for a in range(q):
+                step[a] *= 0.5
+            length *= 0.25
+            continue
+        best = value
+        for a in range(q):
+            z[a] = tried[a]
+            gradient[a] = -z[a]
+            for b in range(a + 1):
                 precision[a, b] = 1.0 if a == b else 0.0
-        for i in range(n):
+        for i in range(hi - lo):
             for a in range(q):
                 gradient[a] += effects[i, a] * slopes[i]
-                for b in range(q):
+                for b in range(a + 1):
                     precision[a, b] += curves[i] * effects[i, a] * effects[i, b]
-        if q == 1:  # a call of LAPACK costs more than the group
-            step[0] = gradient[0] / precision[0, 0]
-        else:
-            step = np.linalg.solve(precision, gradient)
-        if np.sum(step * step) < NEAR:
+        _inverse_root(precision, root, inverse)
+        length = 0.0
+        for a in range(q):  # step = (L^-1)' L^-1 gradient
+            total = 0.0
+            for b in range(a + 1):
+                total += inverse[a, b] * gradient[b]
+            tried[a] = total
+        for a in range(q):
+            total = 0.0
+            for b in range(a, q):
+                total += inverse[b, a] * tried[b]
+            step[a] = total
+            length += total * total
+        if length < NEAR:
             break
-    z[:] = here
 
 
-@njit(cache=True)
-def _quadrature(code, y, base, effects, psi, points, weights, places, logs):  # type: ignore[no-untyped-def]
-    """Points around a group's mode, the logarithms of their shares, and log |det| of the change of variables."""
-    n, q = effects.shape
-    z, precision = np.zeros(q), np.zeros((q, q))
-    group_mode(code, y, base, effects, psi, z, precision)
-    root = np.ones((q, q)) / np.sqrt(precision)
-    if q > 1:
-        root = np.ascontiguousarray(np.linalg.inv(np.linalg.cholesky(precision)).T)
+@njit(cache=True, error_model="numpy")
+def _room(size, q):
+    """What ``_group_mode`` writes to, for groups of up to ``size`` rows."""
+    return (
+        np.zeros(q),
+        np.zeros((q, q)),
+        np.zeros((q, q)),
+        np.zeros((q, q)),
+        np.zeros(q),
+        np.zeros(q),
+        np.zeros(q),
+        np.zeros(size),
+        np.zeros(size),
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def _quadrature(code, y, inner, lo, hi, effects, psi, points, weights, room, places, logs):
+    """Points around the mode of a group (rows lo..hi-1) in ``places``, and in ``logs`` the logarithms of their shares.
+
+    Returns their largest one, and log |det| of the change of variables.
+    """
+    q = effects.shape[1]
+    _group_mode(code, y, inner, lo, hi, effects, psi, room)
+    z, inverse = room[0], room[3]
     log_root = 0.0
     for a in range(q):
-        log_root += np.log(abs(root[a, a]))
+        log_root += math.log(abs(inverse[a, a]))
+    top = -np.inf
     for k in range(len(weights)):
+        value = 0.0
         for a in range(q):
-            places[k, a] = z[a]
-            for b in range(q):
-                places[k, a] += root[a, b] * points[k, b]
-        value = np.log(weights[k]) + 0.5 * np.sum(points[k] ** 2) - 0.5 * np.sum(places[k] ** 2)
-        for i in range(n):
-            eta = base[i]
+            place = z[a]
+            for b in range(a, q):
+                place += inverse[b, a] * points[k, b]
+            places[k, a] = place
+            value += points[k, a] * points[k, a] - place * place
+        value = math.log(weights[k]) + 0.5 * value
+        for i in range(lo, hi):
+            eta = inner[i]
             for a in range(q):
-                eta += effects[i, a] * places[k, a]
+                eta += effects[i - lo, a] * places[k, a]
             each, _, _ = row_terms(code, y[i], eta, psi)
             value += each
         logs[k] = value
-    return log_root
+        top = max(top, value)
+    return top, log_root
 
 
-@njit(cache=True)
-def group_values(code, x, varying, y, offset, starts, thetas, factors, points, weights, noise):  # type: ignore[no-untyped-def]
+@njit(cache=True, error_model="numpy")
+def group_values(code, x, varying, y, offset, starts, thetas, factors, points, weights, noise):
     """The marginal log likelihood of all groups at many theta; L of each in ``factors``."""
-    p = x.shape[1]
+    p, q = x.shape[1], varying.shape[1]
     places = np.zeros(points.shape)
     logs = np.zeros(len(weights))
     values = np.zeros(len(thetas))
+    longest = longest_group(starts)
+    inner, effects, room = np.zeros(len(y)), np.zeros((longest, q)), _room(longest, q)
     for t in range(len(thetas)):
-        inner = x @ np.ascontiguousarray(thetas[t, :p]) + offset
+        linear_predictor(x, thetas[t], offset, inner)
         psi = thetas[t, p] if noise else 0.0
         for g in range(len(starts) - 1):
             lo, hi = starts[g], starts[g + 1]
-            effects = varying[lo:hi] @ factors[t]
-            log_root = _quadrature(
-                code, y[lo:hi], inner[lo:hi], effects, psi, points, weights, places, logs
+            effects_of(varying, lo, hi, factors[t], effects)
+            top, log_root = _quadrature(
+                code, y, inner, lo, hi, effects, psi, points, weights, room, places, logs
             )
-            top = logs.max()
-            values[t] += top + np.log(np.exp(logs - top).sum()) + log_root
+            whole = 0.0
+            for k in range(len(logs)):
+                whole += math.exp(logs[k] - top)
+            values[t] += top + math.log(whole) + log_root
     return values
 
 
-@njit(cache=True)
-def groups_rows(  # type: ignore[no-untyped-def]  # noqa: PLR0912
+@njit(cache=True, error_model="numpy")
+def groups_rows(  # noqa: PLR0912, PLR0915
     code,
     x,
     varying,
@@ -143,22 +238,30 @@ def groups_rows(  # type: ignore[no-untyped-def]  # noqa: PLR0912
     psi = theta[p] if noise else 0.0
     total = 0.0
     n_points = len(weights)
-    inner = x @ theta[:p] + offset
+    inner = np.zeros(len(y))
+    linear_predictor(x, theta, offset, inner)
+    longest = longest_group(starts)
+    effects, room = np.zeros((longest, q)), _room(longest, q)
     scores = np.zeros((n_points, size))
     logs, places = np.zeros(n_points), np.zeros((n_points, q))
-    row = np.zeros(size)
+    shares, mean, row = np.zeros(n_points), np.zeros(size), np.zeros(size)
     for g in range(n_groups):
         lo, hi = starts[g], starts[g + 1]
-        effects = varying[lo:hi] @ factor
-        log_root = _quadrature(
-            code, y[lo:hi], inner[lo:hi], effects, psi, points, weights, places, logs
+        effects_of(varying, lo, hi, factor, effects)
+        top, log_root = _quadrature(
+            code, y, inner, lo, hi, effects, psi, points, weights, room, places, logs
         )
-        top = logs.max()
-        shares = np.exp(logs - top)
-        whole = shares.sum()
-        total += top + np.log(whole) + log_root
-        shares /= whole
-        scores[:] = 0.0
+        whole = 0.0
+        for k in range(n_points):
+            shares[k] = math.exp(logs[k] - top)
+            whole += shares[k]
+        total += top + math.log(whole) + log_root
+        for a in range(size):
+            mean[a] = 0.0
+        for k in range(n_points):
+            shares[k] /= whole
+            for a in range(size):
+                scores[k, a] = 0.0
         for k in range(n_points):
             share = shares[k]
             for a in range(q):
@@ -193,7 +296,6 @@ def groups_rows(  # type: ignore[no-untyped-def]  # noqa: PLR0912
                             curvature[p, a] += share * gap * row[a]
                         elif a > p:
                             curvature[a, p] += share * gap * row[a]
-        mean = np.zeros(size)
         for k in range(n_points):
             for a in range(size):
                 mean[a] += shares[k] * scores[k, a]

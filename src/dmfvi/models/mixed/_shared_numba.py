@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 from dmfvi.jit import njit
-from dmfvi.models.mixed._kernels_numba import row_terms
+from dmfvi.models.mixed._kernels_numba import effects_of, linear_predictor, longest_group, row_terms
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def shared_points(  # noqa: PLR0912
     code,
     x,
@@ -40,11 +40,12 @@ def shared_points(  # noqa: PLR0912
     p, q, m, size = x.shape[1], varying.shape[1], len(rows_of), len(theta)
     first = size - m
     psi = theta[p] if noise else 0.0
-    inner = x @ np.ascontiguousarray(theta[:p]) + offset
+    inner, effects = np.zeros(len(y)), np.zeros((longest_group(starts), q))
+    linear_predictor(x, theta, offset, inner)
     row, z = np.zeros(size), np.zeros(q)
     for s in range(len(starts) - 1):
         g = ids[s]
-        effects = varying[starts[s] : starts[s + 1]] @ factor
+        effects_of(varying, starts[s], starts[s + 1], factor, effects)
         for k in range(-1, len(points)):  # -1 is the centre
             for a in range(q):
                 z[a] = centres[g, a]
@@ -98,23 +99,27 @@ def shared_points(  # noqa: PLR0912
                             curves[g, k, a, p] += slope * row[a]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def shared_pulls(
     code, x, varying, y, offset, starts, ids, thetas, factors, places, noise, wanted, sums
 ):
     """Log likelihoods at ``places`` (N, G, q) of many theta, their gradients in z and minus second derivatives, in (N, G, 1 + q + q q), where ``wanted``."""
     p, q = x.shape[1], varying.shape[1]
+    inner, effects = np.zeros(len(y)), np.zeros((longest_group(starts), q))
     for t in range(len(thetas)):
-        if not wanted[t].any():
+        some = False
+        for g in range(wanted.shape[1]):
+            some |= wanted[t, g]
+        if not some:
             continue
-        inner = x @ np.ascontiguousarray(thetas[t, :p]) + offset
+        linear_predictor(x, thetas[t], offset, inner)
         psi = thetas[t, p] if noise else 0.0
         for s in range(len(starts) - 1):
             g = ids[s]
             if not wanted[t, g]:
                 continue
-            effects = varying[starts[s] : starts[s + 1]] @ factors[t]
-            for i in range(len(effects)):
+            effects_of(varying, starts[s], starts[s + 1], factors[t], effects)
+            for i in range(starts[s + 1] - starts[s]):
                 eta = inner[starts[s] + i]
                 for a in range(q):
                     eta += effects[i, a] * places[t, g, a]
@@ -126,25 +131,26 @@ def shared_pulls(
                         sums[t, g, 1 + q + a * q + b] += curve * effects[i, a] * effects[i, b]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def shared_logs(
     code, x, varying, y, offset, starts, ids, thetas, factors, centres, roots, points, noise, logs
 ):
     """Log likelihoods (N, G, K) at z = centre + root point of many theta."""
     p, q = x.shape[1], varying.shape[1]
+    inner, effects = np.zeros(len(y)), np.zeros((longest_group(starts), q))
     z = np.zeros(q)
     for t in range(len(thetas)):
-        inner = x @ np.ascontiguousarray(thetas[t, :p]) + offset
+        linear_predictor(x, thetas[t], offset, inner)
         psi = thetas[t, p] if noise else 0.0
         for s in range(len(starts) - 1):
             g = ids[s]
-            effects = varying[starts[s] : starts[s + 1]] @ factors[t]
+            effects_of(varying, starts[s], starts[s + 1], factors[t], effects)
             for k in range(len(points)):
                 for a in range(q):
                     z[a] = centres[t, g, a]
                     for b in range(q):
                         z[a] += roots[t, g, a, b] * points[k, b]
-                for i in range(len(effects)):
+                for i in range(starts[s + 1] - starts[s]):
                     eta = inner[starts[s] + i]
                     for a in range(q):
                         eta += effects[i, a] * z[a]

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from dmfvi.jit import njit, prange
+from dmfvi.jit import njit
 
 
-@njit(parallel=True, cache=True)
-def solve_all(second, score, tau, mean, covariance, logs):  # noqa: PLR0912
-    """Fill mean, covariance and logs, sample by sample."""
-    n, m = score.shape
-    for s in prange(n):
-        low = np.empty((m, m))
-        inv = np.zeros((m, m))
+@njit(cache=True, nogil=True, error_model="numpy")
+def solve_all(first, last, second, score, tau, mean, covariance, logs):  # noqa: PLR0912
+    """Fill mean, covariance and logs of samples first..last-1."""
+    m = score.shape[1]
+    low, inv = np.empty((m, m)), np.empty((m, m))
+    for s in range(first, last):
         at = 0
         for i in range(m):
             for j in range(i, m):
@@ -26,9 +27,9 @@ def solve_all(second, score, tau, mean, covariance, logs):  # noqa: PLR0912
             d = low[j, j]
             for k in range(j):
                 d -= low[j, k] * low[j, k]
-            d = np.sqrt(d)
+            d = math.sqrt(d)
             low[j, j] = d
-            total += np.log(d)
+            total += math.log(d)
             for i in range(j + 1, m):
                 v = low[i, j]
                 for k in range(j):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dmfvi.chunks import over_chunks
 from dmfvi.linalg import FloatArray, inverse, log_det, pack_symmetric, unpack_symmetric
 
 #: from this many samples the compiled twin is used
@@ -50,7 +51,6 @@ def latent_posteriors_compiled(
 
     n, m = score.shape
     mean, covariance, logs = np.empty((n, m)), np.empty_like(second), np.empty(n)
-    solve_all(
-        np.ascontiguousarray(second), np.ascontiguousarray(score), tau, mean, covariance, logs
-    )
+    second, score = np.ascontiguousarray(second), np.ascontiguousarray(score)
+    over_chunks(solve_all, n, second, score, tau, mean, covariance, logs)
     return LatentPosteriors(mean, covariance, logs)

@@ -3,8 +3,7 @@
 Small systems are solved ``LANES`` at a time with the lane as the innermost index, so that one
 instruction serves all of them. ``lead`` and ``rest`` are tuples whose lengths, in grains of
 ``GRAIN`` numbers, define how a record is laid out: a tuple's length is known when the code is compiled,
-and sums over a known number of terms are twice as fast. Parallel functions only hand out chunks:
-long bodies under ``prange`` take long to compile.
+and sums over a known number of terms are twice as fast.
 """
 # mypy: ignore-errors
 
@@ -14,7 +13,7 @@ import math
 
 import numpy as np
 
-from dmfvi.jit import njit, prange
+from dmfvi.jit import njit
 
 LANES = 8
 GRAIN = 8
@@ -60,6 +59,19 @@ def _add_ratings(records, columns, codes, begin, end, offset, step, one, lead, r
         squares += x * x * a[one]
         e += 1
     return squares
+
+
+@njit
+def _row_of(indptr, entry):
+    """The row that holds an entry: the last one that begins at it or before it."""
+    low, high = 0, len(indptr)
+    while low < high:
+        middle = (low + high) // 2
+        if indptr[middle] <= entry:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
 
 
 @njit
@@ -162,111 +174,107 @@ def _write_record(record, weight, covariance, mean, lane):
     record[at + 1] = weight * (covariance[s, s, lane] + mean[s, lane] * mean[s, lane])
 
 
-@njit(fastmath=True, error_model="numpy")
-def _sum_chunk(
-    begin, end, indptr, columns, codes, offset, step, records, n_factors, lead, rest, out, carried
-):
-    width = n_factors + 1
-    first = n_factors * width // 2
-    linear = first + width
-    work = _workspace(records.shape[1])
-    total, scaled = work
-    row = np.searchsorted(indptr, begin, side="right") - 1
-    while row < len(indptr) - 1 and indptr[row] < end:
-        low, high = max(begin, indptr[row]), min(end, indptr[row + 1])
-        if high > low:
-            squares = _add_ratings(
-                records, columns, codes, low, high, offset, step, linear - 1, lead, rest, work
-            )
-            place = carried if indptr[row] < begin else out[row]
-            for p in range(linear):
-                place[p] = total[p]
-            for p in range(width):
-                place[linear + p] = scaled[first + p] - total[linear + p]
-            place[linear + width] = (
-                squares - 2.0 * scaled[linear + width - 1] + total[linear + width]
-            )
-        row += 1
-
-
-@njit(parallel=True, cache=True, fastmath=True, error_model="numpy")
+@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 def sum_ratings(
-    indptr, columns, codes, offset, step, records, n_factors, lead, rest, cuts, out, carried
+    first_chunk,
+    last_chunk,
+    indptr,
+    columns,
+    codes,
+    offset,
+    step,
+    records,
+    n_factors,
+    lead,
+    rest,
+    cuts,
+    out,
+    carried,
 ):
     """Both passes: for each row A packed, L and q over its ratings.
 
     Chunk c sums the ratings cuts[c]..cuts[c+1]; of a row that began in an earlier chunk the sums go
     to ``carried[c]``, so that a long row can be shared out.
     """
-    for c in prange(len(cuts) - 1):
-        _sum_chunk(
-            cuts[c],
-            cuts[c + 1],
-            indptr,
-            columns,
-            codes,
-            offset,
-            step,
-            records,
-            n_factors,
-            lead,
-            rest,
-            out,
-            carried[c],
-        )
+    width = n_factors + 1
+    first = n_factors * width // 2
+    linear = first + width
+    work = _workspace(records.shape[1])
+    total, scaled = work
+    n_rows = len(indptr) - 1
+    for c in range(first_chunk, last_chunk):
+        begin, end = cuts[c], cuts[c + 1]
+        row = _row_of(indptr, begin)
+        while row < n_rows and indptr[row] < end:
+            low, high = max(begin, indptr[row]), min(end, indptr[row + 1])
+            if high > low:
+                squares = _add_ratings(
+                    records, columns, codes, low, high, offset, step, linear - 1, lead, rest, work
+                )
+                place = carried[c] if indptr[row] < begin else out[row]
+                for p in range(linear):
+                    place[p] = total[p]
+                for p in range(width):
+                    place[linear + p] = scaled[first + p] - total[linear + p]
+                place[linear + width] = (
+                    squares - 2.0 * scaled[linear + width - 1] + total[linear + width]
+                )
+            row += 1
 
 
-@njit(fastmath=True, error_model="numpy")
-def _solve_items_chunk(
-    begin, end, sums, prior_mean, prior_precision, mean, covariance, log_det, records
+@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+def solve_item_rows(
+    first_chunk,
+    last_chunk,
+    sums,
+    prior_mean,
+    prior_precision,
+    chunks,
+    mean,
+    covariance,
+    log_det,
+    single,
+    double,
 ):
+    """Item posteriors from their sums: Lambda = P + A, Lambda m = P mu + L; and their records.
+
+    Records go to ``single`` or, if that has no rows, to ``double`` precision: one compilation serves both.
+    """
     width = prior_mean.shape[1]
     s = width - 1
     linear = width * (width + 1) // 2
     systems = _systems(width)
     precision, _, cov, right, centre, logs = systems
-    for start in range(begin, end, LANES):
-        for lane in range(LANES):
-            row = min(start + lane, end - 1)
-            at = 0
-            for i in range(s):
-                for j in range(i, s):
-                    precision[j, i, lane] = prior_precision[j, i] + sums[row, at]
-                    at += 1
-            for i in range(width):
-                precision[s, i, lane] = prior_precision[s, i] + sums[row, at + i]
-                value = sums[row, linear + i]
-                for j in range(width):
-                    value += prior_precision[i, j] * prior_mean[row, j]
-                right[i, lane] = value
-        _solve(systems)
-        for lane in range(min(LANES, end - start)):
-            row = start + lane
-            log_det[row] = logs[lane]
-            at = 0
-            for i in range(width):
-                mean[row, i] = centre[i, lane]
-                for j in range(i, width):
-                    covariance[row, at] = cov[i, j, lane]
-                    at += 1
-            _write_record(records[row], 1.0, cov, centre, lane)
-
-
-@njit(parallel=True, cache=True, fastmath=True, error_model="numpy")
-def solve_item_rows(sums, prior_mean, prior_precision, chunks, mean, covariance, log_det, records):
-    """Item posteriors from their sums: Lambda = P + A, Lambda m = P mu + L; and their records."""
-    for c in prange(len(chunks) - 1):
-        _solve_items_chunk(
-            chunks[c],
-            chunks[c + 1],
-            sums,
-            prior_mean,
-            prior_precision,
-            mean,
-            covariance,
-            log_det,
-            records,
-        )
+    for c in range(first_chunk, last_chunk):
+        begin, end = chunks[c], chunks[c + 1]
+        for start in range(begin, end, LANES):
+            for lane in range(LANES):
+                row = min(start + lane, end - 1)
+                at = 0
+                for i in range(s):
+                    for j in range(i, s):
+                        precision[j, i, lane] = prior_precision[j, i] + sums[row, at]
+                        at += 1
+                for i in range(width):
+                    precision[s, i, lane] = prior_precision[s, i] + sums[row, at + i]
+                    value = sums[row, linear + i]
+                    for j in range(width):
+                        value += prior_precision[i, j] * prior_mean[row, j]
+                    right[i, lane] = value
+            _solve(systems)
+            for lane in range(min(LANES, end - start)):
+                row = start + lane
+                log_det[row] = logs[lane]
+                at = 0
+                for i in range(width):
+                    mean[row, i] = centre[i, lane]
+                    for j in range(i, width):
+                        covariance[row, at] = cov[i, j, lane]
+                        at += 1
+                if len(single) > 0:
+                    _write_record(single[row], 1.0, cov, centre, lane)
+                else:
+                    _write_record(double[row], 1.0, cov, centre, lane)
 
 
 @njit(fastmath=True, error_model="numpy")
@@ -345,11 +353,27 @@ def _gamma_kl(shape, rate, prior_shape, prior_rate):
     )
 
 
-@njit(fastmath=True, error_model="numpy")
-def _solve_users_chunk(  # noqa: PLR0912, PLR0915
-    begin, end, sums, counts, prior_mean, prior_precision, prior_log_det, noise, out, part
+@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+def solve_user_rows(  # noqa: PLR0912, PLR0915
+    first_chunk,
+    last_chunk,
+    sums,
+    counts,
+    prior_mean,
+    prior_precision,
+    prior_log_det,
+    noise,
+    chunks,
+    out,
+    totals,
 ):
-    records, mean_out, covariance_out, noise_out = out
+    """User posteriors from their sums: q(z, b) and q(g) in turn, and sums over users.
+
+    ``noise`` is (shape, rate, steps); no steps keep every g at shape/rate. ``out`` is (records in single precision,
+    in double precision, mean, covariance, noise): records and covariances are written where they have rows.
+    ``totals`` of a chunk: E vv' packed, squared error, E g, E log g, bound.
+    """
+    single, double, mean_out, covariance_out, noise_out = out
     noise_shape, noise_rate, noise_steps = noise
     width = prior_mean.shape[1]
     packed = width * (width + 1) // 2
@@ -361,95 +385,90 @@ def _solve_users_chunk(  # noqa: PLR0912, PLR0915
     residual, spread = np.empty(LANES), np.empty(LANES)
     systems = _systems(width)
     cov, centre, logs = systems[2], systems[4], systems[5]
-    moments = np.zeros((packed, LANES))
-    part[:] = 0.0
-    for start in range(begin, end, LANES):
-        for lane in range(LANES):
-            user = min(start + lane, end - 1)
-            live[lane] = 1.0 if start + lane < end else 0.0
-            weight[lane], rate[lane] = noise_shape / noise_rate, noise_rate
-            n_rated[lane] = counts[user]
-            square[lane] = sums[user, packed + width]
-            for p in range(packed):
-                data[p, lane] = sums[user, p]
-            for p in range(width):
-                right_data[p, lane] = sums[user, packed + p]
-                prior[p, lane] = prior_mean[user, p]
-        for _ in range(max(1, noise_steps)):
-            _posterior_step(
-                data, right_data, square, weight, prior_precision, prior, systems, residual
-            )
-            if noise_steps > 0:
-                for lane in range(LANES):
-                    rate[lane] = noise_rate + 0.5 * residual[lane]
-                    weight[lane] = (noise_shape + 0.5 * n_rated[lane]) / rate[lane]
-        _add_moments(prior_precision, prior, systems, live, moments, spread)
-        for lane in range(min(LANES, end - start)):
-            user = start + lane
-            for i in range(width):
-                mean_out[user, i] = centre[i, lane]
-            shape = noise_shape
-            log_weight = math.log(noise_shape / noise_rate)
-            bound = 0.0
-            if noise_steps > 0:
-                shape = noise_shape + 0.5 * n_rated[lane]
-                log_weight = _digamma(shape) - math.log(rate[lane])
-                bound -= _gamma_kl(shape, rate[lane], noise_shape, noise_rate)
-            if len(covariance_out) > 0:
-                at = 0
+    moments = np.empty((packed, LANES))
+    for c in range(first_chunk, last_chunk):
+        begin, end = chunks[c], chunks[c + 1]
+        part = totals[c]
+        for p in range(packed):
+            part[p] = 0.0
+            for lane in range(LANES):
+                moments[p, lane] = 0.0
+        for p in range(packed, len(part)):
+            part[p] = 0.0
+        for start in range(begin, end, LANES):
+            for lane in range(LANES):
+                user = min(start + lane, end - 1)
+                live[lane] = 1.0 if start + lane < end else 0.0
+                weight[lane], rate[lane] = noise_shape / noise_rate, noise_rate
+                n_rated[lane] = counts[user]
+                square[lane] = sums[user, packed + width]
+                for p in range(packed):
+                    data[p, lane] = sums[user, p]
+                for p in range(width):
+                    right_data[p, lane] = sums[user, packed + p]
+                    prior[p, lane] = prior_mean[user, p]
+            for _ in range(max(1, noise_steps)):
+                _posterior_step(
+                    data, right_data, square, weight, prior_precision, prior, systems, residual
+                )
+                if noise_steps > 0:
+                    for lane in range(LANES):
+                        rate[lane] = noise_rate + 0.5 * residual[lane]
+                        weight[lane] = (noise_shape + 0.5 * n_rated[lane]) / rate[lane]
+            _add_moments(prior_precision, prior, systems, live, moments, spread)
+            for lane in range(min(LANES, end - start)):
+                user = start + lane
                 for i in range(width):
-                    for j in range(i, width):
-                        covariance_out[user, at] = cov[i, j, lane]
-                        at += 1
-                noise_out[user, 0] = shape
-                noise_out[user, 1] = rate[lane]
-            if len(records) > 0:
-                _write_record(records[user], weight[lane], cov, centre, lane)
-            bound += 0.5 * n_rated[lane] * (log_weight - math.log(2.0 * math.pi))
-            bound -= 0.5 * weight[lane] * residual[lane]
-            bound -= 0.5 * (spread[lane] - width - prior_log_det + logs[lane])
-            part[packed] += residual[lane]
-            part[packed + 1] += weight[lane]
-            part[packed + 2] += log_weight
-            part[packed + 3] += bound
-    for p in range(packed):
-        for lane in range(LANES):
-            part[p] += moments[p, lane]
+                    mean_out[user, i] = centre[i, lane]
+                shape = noise_shape
+                log_weight = math.log(noise_shape / noise_rate)
+                bound = 0.0
+                if noise_steps > 0:
+                    shape = noise_shape + 0.5 * n_rated[lane]
+                    log_weight = _digamma(shape) - math.log(rate[lane])
+                    bound -= _gamma_kl(shape, rate[lane], noise_shape, noise_rate)
+                if len(covariance_out) > 0:
+                    at = 0
+                    for i in range(width):
+                        for j in range(i, width):
+                            covariance_out[user, at] = cov[i, j, lane]
+                            at += 1
+                    noise_out[user, 0] = shape
+                    noise_out[user, 1] = rate[lane]
+                if len(single) > 0:
+                    _write_record(single[user], weight[lane], cov, centre, lane)
+                if len(double) > 0:
+                    _write_record(double[user], weight[lane], cov, centre, lane)
+                bound += 0.5 * n_rated[lane] * (log_weight - math.log(2.0 * math.pi))
+                bound -= 0.5 * weight[lane] * residual[lane]
+                bound -= 0.5 * (spread[lane] - width - prior_log_det + logs[lane])
+                part[packed] += residual[lane]
+                part[packed + 1] += weight[lane]
+                part[packed + 2] += log_weight
+                part[packed + 3] += bound
+        for p in range(packed):
+            for lane in range(LANES):
+                part[p] += moments[p, lane]
 
 
-@njit(parallel=True, cache=True, fastmath=True, error_model="numpy")
-def solve_user_rows(
-    sums, counts, prior_mean, prior_precision, prior_log_det, noise, chunks, out, totals
-):
-    """User posteriors from their sums: q(z, b) and q(g) in turn, and sums over users.
-
-    ``noise`` is (shape, rate, steps); no steps keep every g at shape/rate. ``out`` is (records, mean,
-    covariance, noise): records and covariances are written where they have rows. ``totals`` of a
-    chunk: E vv' packed, squared error, E g, E log g, bound.
-    """
-    for c in prange(len(chunks) - 1):
-        _solve_users_chunk(
-            chunks[c],
-            chunks[c + 1],
-            sums,
-            counts,
-            prior_mean,
-            prior_precision,
-            prior_log_det,
-            noise,
-            out,
-            totals[c],
-        )
-
-
-@njit(parallel=True, cache=True, fastmath=True, error_model="numpy")
+@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 def predict_pairs(
-    users, items, user_mean, user_cov, user_noise, item_mean, item_cov, centre, variance
+    first,
+    last,
+    users,
+    items,
+    user_mean,
+    user_cov,
+    user_noise,
+    item_mean,
+    item_cov,
+    centre,
+    variance,
 ):
-    """Mean and variance of a rating, noise included, for each pair of rows."""
+    """Mean and variance of a rating, noise included, for each pair of rows first..last-1."""
     width = user_mean.shape[1]
     s = width - 1
-    for n in prange(len(users)):
+    for n in range(first, last):
         z, w = user_mean[users[n]], item_mean[items[n]]
         cz, cw = user_cov[users[n]], item_cov[items[n]]
         mean = z[s] + w[s]

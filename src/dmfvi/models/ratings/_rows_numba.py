@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmfvi.jit import njit, prange
+from dmfvi.jit import njit
 
 
-@njit(parallel=True, cache=True, fastmath=True)
-def sum_table_rows(indptr, columns, table, chunks, out):
-    """out[n] = sum of table[columns] over row n, whatever the ratings."""
+@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+def sum_table_rows(first, last, indptr, columns, table, chunks, out):
+    """out[n] = sum of table[columns] over row n, whatever the ratings; rows of chunks first..last-1."""
     width = table.shape[1]
-    for c in prange(len(chunks) - 1):
-        total = np.empty(width)
+    total = np.empty(width)
+    for c in range(first, last):
         for row in range(chunks[c], chunks[c + 1]):
-            total[:] = 0.0
+            for p in range(width):
+                total[p] = 0.0
             for e in range(indptr[row], indptr[row + 1]):
                 near = table[columns[e]]
                 for p in range(width):
@@ -24,18 +25,22 @@ def sum_table_rows(indptr, columns, table, chunks, out):
                 out[row, p] = total[p]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _count_offsets(keys, n, indptr):
     """Where the entries of each key begin (``indptr``, n + 1 entries), and the same to count on."""
-    indptr[:] = 0
+    for i in range(n + 1):
+        indptr[i] = 0
     for e in range(len(keys)):
         indptr[keys[e] + 1] += 1
     for i in range(n):
         indptr[i + 1] += indptr[i]
-    return indptr[:-1].copy()
+    place = np.empty(n, np.int64)
+    for i in range(n):
+        place[i] = indptr[i]
+    return place
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def group_rows(rows, columns, codes, n_rows, indptr, out_columns, out_codes):
     """Counting sort of triples by row, stable; ``indptr`` has n_rows + 1 entries."""
     place = _count_offsets(rows, n_rows, indptr)
@@ -46,7 +51,7 @@ def group_rows(rows, columns, codes, n_rows, indptr, out_columns, out_codes):
         out_codes[at] = codes[e]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def transpose_rows(indptr, columns, codes, n_columns, out_indptr, out_columns, out_codes):
     """The same ratings by column, rows ascending."""
     place = _count_offsets(columns, n_columns, out_indptr)
@@ -58,7 +63,7 @@ def transpose_rows(indptr, columns, codes, n_columns, out_indptr, out_columns, o
             out_codes[at] = codes[e]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def encode_grid(values, low, per_unit, out):
     """Codes of values on the grid low + code / per_unit; the first index that is not on it, or -1."""
     for e in range(len(values)):
@@ -70,7 +75,7 @@ def encode_grid(values, low, per_unit, out):
     return -1
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def first_outside(values, low, high):
     """The first index where a value is not within [low, high] (NaN never is), or -1."""
     for e in range(len(values)):
@@ -79,11 +84,12 @@ def first_outside(values, low, high):
     return -1
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def merge_duplicates(indptr, columns, values, n_columns, new_indptr):
     """Means of repeated columns within a row, moved together in place; how many were repeated."""
-    place = np.full(n_columns, -1, np.int64)
-    times = np.zeros(n_columns, np.int64)
+    place, times = np.empty(n_columns, np.int64), np.zeros(n_columns, np.int64)
+    for column in range(n_columns):
+        place[column] = -1
     at = 0
     repeated = 0
     new_indptr[0] = 0
@@ -107,10 +113,12 @@ def merge_duplicates(indptr, columns, values, n_columns, new_indptr):
     return repeated
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def count_duplicates(indptr, columns, n_columns):
     """How many entries repeat a column of the same row."""
-    seen = np.full(n_columns, -1, np.int64)
+    seen = np.empty(n_columns, np.int64)
+    for column in range(n_columns):
+        seen[column] = -1
     repeated = 0
     for row in range(len(indptr) - 1):
         for e in range(indptr[row], indptr[row + 1]):

@@ -1,4 +1,4 @@
-"""The two passes of a sweep over ratings, and what surrounds them; the compiled code is in ``_ratings_numba`` and ``_rating_rows_numba``.
+"""The two passes of a sweep over ratings, and what surrounds them; the compiled code is in ``_kernels_numba`` and ``_rows_numba``.
 
 A rating of row n (a user, say) and column d (an item) is x_nd = f_d . v_n + s_d + bias_n + noise. Both
 sides have the same shape, so one record serves both: for each column, times its weight,
@@ -14,14 +14,13 @@ rating x (f, 1): A = sum E (f,1)(f,1)', L = sum x E(f,1) - E s(f,1), q = sum E (
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmfvi.chunks import over_chunks
 from dmfvi.linalg import FloatArray
 
 #: rows are shared out in so many parts whatever the number of threads: sums never depend on it
@@ -168,20 +167,16 @@ def grouped(
     return RatingRows(indptr, out_columns, out_codes, offset, step)
 
 
-@contextmanager
-def _threads(many: bool) -> Iterator[None]:
+def _threads(many: bool) -> int | None:
     """All threads for much work, one for little: on a busy machine waiting for another costs more."""
-    import numba
+    return None if many else 1
 
-    if many:
-        yield
-        return
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)
+
+def _by_precision(records: NDArray[Any]) -> tuple[NDArray[np.float32], FloatArray]:
+    """The records where their precision belongs, and nothing in the other place."""
+    if records.dtype == np.float32:
+        return records, np.empty((0, records.shape[1]))
+    return np.empty((0, records.shape[1]), dtype=np.float32), records
 
 
 class RowPosteriors(NamedTuple):
@@ -238,21 +233,23 @@ def row_sums(rows: RatingRows, records: NDArray[Any], layout: RecordLayout) -> F
     parts = max(1, min(N_CHUNKS, rows.n_ratings // LEAST_RATINGS))
     cuts = (rows.n_ratings * np.arange(parts + 1)) // parts
     carried = np.zeros((parts, layout.sums + 1))
-    with _threads(rows.n_ratings >= PARALLEL_RATINGS):
-        sum_ratings(
-            rows.indptr,
-            rows.columns,
-            rows.codes,
-            rows.offset,
-            rows.step,
-            records,
-            layout.n_factors,
-            layout.lead,
-            layout.rest,
-            cuts,
-            out,
-            carried,
-        )
+    over_chunks(
+        sum_ratings,
+        parts,
+        rows.indptr,
+        rows.columns,
+        rows.codes,
+        rows.offset,
+        rows.step,
+        records,
+        layout.n_factors,
+        layout.lead,
+        layout.rest,
+        cuts,
+        out,
+        carried,
+        threads=_threads(rows.n_ratings >= PARALLEL_RATINGS),
+    )
     begun = np.searchsorted(rows.indptr, cuts[:-1], side="right") - 1
     for part, row in enumerate(begun):  # rows that were cut
         if row < rows.n_rows and rows.indptr[row] < cuts[part]:
@@ -311,18 +308,21 @@ def solve_users(
     totals = np.empty((len(chunks) - 1, sums.shape[1] - prior_mean.shape[1] - 1 + 4))
     sign, log_det = np.linalg.slogdet(prior_precision)
     assert sign > 0
-    with _threads(len(sums) >= PARALLEL_ROWS):
-        solve_user_rows(
-            sums,
-            counts,
-            np.ascontiguousarray(prior_mean),
-            np.ascontiguousarray(prior_precision),
-            float(log_det),
-            (float(noise.shape), float(noise.rate), int(noise.steps)),
-            chunks,
-            out,
-            totals,
-        )
+    records, *others = out
+    over_chunks(
+        solve_user_rows,
+        len(chunks) - 1,
+        sums,
+        counts,
+        np.ascontiguousarray(prior_mean),
+        np.ascontiguousarray(prior_precision),
+        float(log_det),
+        (float(noise.shape), float(noise.rate), int(noise.steps)),
+        chunks,
+        (*_by_precision(records), *others),
+        totals,
+        threads=_threads(len(sums) >= PARALLEL_ROWS),
+    )
     return np.asarray(totals.sum(0))
 
 
@@ -337,17 +337,20 @@ def solve_items(
     covariance = np.empty((n, layout.triangle))
     log_precision = np.empty(n)
     records = np.zeros((n, layout.size), dtype=layout.dtype)
-    with _threads(n >= PARALLEL_ROWS):
-        solve_item_rows(
-            np.ascontiguousarray(sums),
-            np.ascontiguousarray(prior_mean),
-            np.ascontiguousarray(prior_precision),
-            even_chunks(n),
-            mean,
-            covariance,
-            log_precision,
-            records,
-        )
+    chunks = even_chunks(n)
+    over_chunks(
+        solve_item_rows,
+        len(chunks) - 1,
+        np.ascontiguousarray(sums),
+        np.ascontiguousarray(prior_mean),
+        np.ascontiguousarray(prior_precision),
+        chunks,
+        mean,
+        covariance,
+        log_precision,
+        *_by_precision(records),
+        threads=_threads(n >= PARALLEL_ROWS),
+    )
     return RowPosteriors(mean, covariance, log_precision, records)
 
 
@@ -371,10 +374,18 @@ def neighbour_sums(rows: RatingRows, table: FloatArray) -> FloatArray:
     from dmfvi.models.ratings._rows_numba import sum_table_rows
 
     out = np.empty((rows.n_rows, table.shape[1]))
-    with _threads(rows.n_ratings >= PARALLEL_RATINGS):
-        sum_table_rows(
-            rows.indptr, rows.columns, np.ascontiguousarray(table), row_chunks(rows.indptr), out
-        )
+    chunks, threads = row_chunks(rows.indptr), _threads(rows.n_ratings >= PARALLEL_RATINGS)
+    table = np.ascontiguousarray(table)
+    over_chunks(
+        sum_table_rows,
+        len(chunks) - 1,
+        rows.indptr,
+        rows.columns,
+        table,
+        chunks,
+        out,
+        threads=threads,
+    )
     return out
 
 
@@ -394,16 +405,18 @@ def predict(
 
     assert of_users.noise is not None
     mean, variance = np.empty(len(users)), np.empty(len(users))
-    with _threads(len(users) >= PARALLEL_RATINGS):
-        predict_pairs(
-            np.ascontiguousarray(users),
-            np.ascontiguousarray(items),
-            of_users.mean,
-            of_users.covariance,
-            of_users.noise,
-            of_items.mean,
-            of_items.covariance,
-            mean,
-            variance,
-        )
+    over_chunks(
+        predict_pairs,
+        len(users),
+        np.ascontiguousarray(users),
+        np.ascontiguousarray(items),
+        of_users.mean,
+        of_users.covariance,
+        of_users.noise,
+        of_items.mean,
+        of_items.covariance,
+        mean,
+        variance,
+        threads=_threads(len(users) >= PARALLEL_RATINGS),
+    )
     return mean, variance

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from dmfvi.jit import njit
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def partial_likelihood(x, eta, weight, event, time, stratum, efron, gradient, curvature):  # type: ignore[no-untyped-def]  # noqa: PLR0912
     """Log partial likelihood of rows sorted by stratum and falling time, with gradient and curvature.
 
@@ -23,18 +25,22 @@ def partial_likelihood(x, eta, weight, event, time, stratum, efron, gradient, cu
     while i < n:
         if i == 0 or stratum[i] != stratum[i - 1]:
             s0 = 0.0
-            s1[:] = 0.0
-            s2[:] = 0.0
+            for a in range(p):
+                s1[a] = 0.0
+                for b in range(a + 1):
+                    s2[a, b] = 0.0
             top = -np.inf
             j = i
             while j < n and stratum[j] == stratum[i]:
                 top = max(top, eta[j])
                 j += 1
         j, events, heavy, d0 = i, 0, 0.0, 0.0
-        d1[:] = 0.0
-        d2[:] = 0.0
+        for a in range(p):
+            d1[a] = 0.0
+            for b in range(a + 1):
+                d2[a, b] = 0.0
         while j < n and stratum[j] == stratum[i] and time[j] == time[i]:
-            risk = weight[j] * np.exp(eta[j] - top)
+            risk = weight[j] * math.exp(eta[j] - top)
             happened = event[j] > 0 and weight[j] > 0
             if happened:
                 events += 1
@@ -57,7 +63,7 @@ def partial_likelihood(x, eta, weight, event, time, stratum, efron, gradient, cu
             share = tied / events if efron else 0.0
             each = heavy / events
             size = s0 - share * d0
-            value -= each * np.log(size)
+            value -= each * math.log(size)
             for a in range(p):
                 mean[a] = (s1[a] - share * d1[a]) / size
                 gradient[a] -= each * mean[a]

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from dmfvi.jit import njit, prange
+from dmfvi.jit import njit
 
 #: a topic that explains less than this part of the tolerance (in words) is left out until the others have settled
 NEGLIGIBLE = 1e-5
@@ -123,7 +123,7 @@ def _bound(counts, norm, n, prior, gamma):
     bound = 0.0
     words = 0.0
     for w in range(n):
-        bound += counts[w] * np.log(norm[w])
+        bound += counts[w] * math.log(norm[w])
         words += counts[w]
     total = 0.0
     prior_total = 0.0
@@ -135,8 +135,8 @@ def _bound(counts, norm, n, prior, gamma):
         moved += more
         if abs(more) > 1e-8 * prior[k]:  # else its terms cancel to less than rounding
             bound += math.lgamma(gamma[k]) - math.lgamma(prior[k])
-            bound -= more * (log_ratio(gamma[k]) + np.log(gamma[k] + 8.0))
-    base = log_ratio(total) + np.log(total + 8.0)
+            bound -= more * (log_ratio(gamma[k]) + math.log(gamma[k] + 8.0))
+    base = log_ratio(total) + math.log(total + 8.0)
     return bound + math.lgamma(prior_total) - math.lgamma(total) + (moved - words) * base
 
 
@@ -169,11 +169,13 @@ def _leave_out(rows, n, prior, gamma, negligible, width, few):
     for k in range(gamma.shape[0]):
         if gamma[k] - prior[k] > negligible:
             index[i], few_prior[i], few_gamma[i] = k, prior[k], gamma[k]
-            few_rows[i, :n] = rows[k, :n]
+            for w in range(n):
+                few_rows[i, w] = rows[k, w]
             i += 1
     for i in range(used, _padded(used)):
         few_weight[i] = 0.0
-        few_rows[i, :n] = 0.0
+        for w in range(n):
+            few_rows[i, w] = 0.0
     return used
 
 
@@ -193,7 +195,8 @@ def _one_document(rows, counts, n, prior, gamma, tolerance, max_steps, weight, w
             change = _step(rows, counts, n, prior, gamma, weight, width, work)
             if step == max_steps or (step > 0 and change < tolerance * k_topics):
                 break
-            gamma[:] = heap[:k_topics]
+            for k in range(k_topics):
+                gamma[k] = heap[k]
         else:
             change = _step(few_rows, counts, n, few_prior, few_gamma, few_weight, width, work)
             for i in range(width):
@@ -241,8 +244,10 @@ def _gather(topics, terms, n, rows):
             rows[k, w] = topics[terms[w], k]
 
 
-@njit(cache=True, error_model="numpy")
-def some_documents(
+@njit(cache=True, nogil=True, error_model="numpy")
+def some_documents(  # noqa: PLR0912
+    first,
+    last,
     starts,
     terms,
     counts,
@@ -253,18 +258,19 @@ def some_documents(
     margin,
     tolerance,
     max_steps,
-    first,
-    end,
     statistics,
     bounds,
 ):
-    """q(theta) of documents first..end-1; ``statistics`` (V, K) collects c_w q(z = k) / topics.
+    """q(theta) of the documents of chunks first..last-1; ``statistics`` (chunks, V, K) collects c_w q(z = k) / topics.
 
     With ``anew`` each document is also solved from gamma = 1, and the better solution is kept.
     """
     k_topics = topics.shape[1]
+    n_documents = starts.shape[0] - 1
+    n_chunks = statistics.shape[0]
+    begin, end = first * n_documents // n_chunks, last * n_documents // n_chunks
     longest = 0
-    for d in range(first, end):
+    for d in range(begin, end):
         longest = max(longest, starts[d + 1] - starts[d])
     full = _padded(k_topics)
     rows = np.zeros((full, longest))
@@ -273,26 +279,31 @@ def some_documents(
     work = (np.empty(full), norm, np.empty(longest), np.empty(full, np.int64))
     few = (np.zeros((full, longest)), np.empty(full), np.empty(full), np.zeros(full), index)
     fresh = np.empty(k_topics)
-    for d in range(first, end):
+    chunk = first
+    for d in range(begin, end):
+        while d >= (chunk + 1) * n_documents // n_chunks:
+            chunk += 1
         a = starts[d]
         n = starts[d + 1] - a
         words = counts[a : a + n]
         _gather(topics, terms[a : a + n], n, rows)
-        solve_known = True
-        if anew:
-            # one step is enough to compare with the solution from gamma = 1; the better one is solved to the end
-            known = _one_document(rows, words, n, prior, gamma[d], tolerance, 1, weight, work, few)
-            fresh[:] = 1.0
+        # with anew, one step is enough to compare with the solution from gamma = 1; the better one is solved to the end
+        known = 0.0
+        for stage in range(0 if anew else 2, 3):
+            if stage == 1:
+                for k in range(k_topics):
+                    fresh[k] = 1.0
+            place = fresh if stage == 1 else gamma[d]
+            steps = 1 if stage == 0 else max_steps
             bounds[d] = _one_document(
-                rows, words, n, prior, fresh, tolerance, max_steps, weight, work, few
+                rows, words, n, prior, place, tolerance, steps, weight, work, few
             )
-            solve_known = bounds[d] <= known + margin
-        if solve_known:
-            bounds[d] = _one_document(
-                rows, words, n, prior, gamma[d], tolerance, max_steps, weight, work, few
-            )
-        else:
-            gamma[d] = fresh
+            if stage == 0:
+                known = bounds[d]
+            if stage == 1 and bounds[d] > known + margin:
+                for k in range(k_topics):
+                    gamma[d, k] = fresh[k]
+                break
         used = 0
         for k in range(k_topics):
             if gamma[d, k] > prior[k]:  # else it has no words, to rounding
@@ -302,41 +313,4 @@ def some_documents(
             share = words[w] / norm[w]
             term = terms[a + w]
             for i in range(used):
-                statistics[term, index[i]] += share * weight[index[i]]
-
-
-@njit(parallel=True, cache=True, error_model="numpy")
-def all_documents(
-    starts,
-    terms,
-    counts,
-    topics,
-    prior,
-    gamma,
-    anew,
-    margin,
-    tolerance,
-    max_steps,
-    statistics,
-    bounds,
-):
-    """All documents, chunks of them in parallel; ``statistics`` is (chunks, V, K)."""
-    n_chunks = statistics.shape[0]
-    n = starts.shape[0] - 1
-    for c in prange(n_chunks):
-        some_documents(
-            starts,
-            terms,
-            counts,
-            topics,
-            prior,
-            gamma,
-            anew,
-            margin,
-            tolerance,
-            max_steps,
-            c * n // n_chunks,
-            (c + 1) * n // n_chunks,
-            statistics[c],
-            bounds,
-        )
+                statistics[chunk, term, index[i]] += share * weight[index[i]]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmfvi.chunks import over_chunks, thread_count
 from dmfvi.linalg import FloatArray
 
 #: a solution from a new beginning replaces the old one if its bound is higher by this much
@@ -52,21 +53,16 @@ def document_posteriors(
     Without ``gamma`` documents begin at gamma = 1; with ``anew`` they make one step from ``gamma``, are solved from
     gamma = 1 too, and keep the better of the two.
     """
-    import numba
-
-    from dmfvi.models.topics._kernels_numba import all_documents, some_documents
+    from dmfvi.models.topics._kernels_numba import some_documents
 
     n = len(documents.starts) - 1
     parallel = documents.counts.size * topics.shape[1] >= PARALLEL_FROM
-    chunks = min(n, numba.get_num_threads()) if parallel else 1
+    chunks = min(n, thread_count()) if parallel else 1
     statistics = np.zeros((chunks, *topics.shape))
     found = np.ones((n, topics.shape[1])) if gamma is None else gamma.copy()
     bounds = np.zeros(n)
     topics = np.ascontiguousarray(topics)
     again = anew and gamma is not None
     given = (*documents, topics, prior, found, again, MARGIN, tolerance, max_steps)
-    if parallel:
-        all_documents(*given, statistics, bounds)
-    else:
-        some_documents(*given, 0, n, statistics[0], bounds)
+    over_chunks(some_documents, chunks, *given, statistics, bounds)
     return DocumentPosteriors(found, statistics.sum(0) * topics, bounds)
