@@ -87,8 +87,8 @@ class PcaDerivative:
         return found
 
     def slow(self, total: FloatArray, tilts: FloatArray) -> SlowDirections | None:
+        """Shifts of the latent coordinates, where the quantities are about the location alone."""
         layout, k = self.model.layout, self.belief.mean.shape[1]
-        layout, (d, k) = self.model.layout, self.belief.mean.shape
         elsewhere = tilts.any(0)
         elsewhere[layout.blocks[1]][k - 1 :: k] = False
         if not self.model.with_mean or elsewhere.any():
