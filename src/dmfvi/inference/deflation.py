@@ -56,9 +56,7 @@ class Deflation:
 
     def solution(self, vectors: FloatArray) -> FloatArray:
         """P v."""
-        return np.asarray(
-            vectors + self._coefficients(vectors) @ (self.directions - self.images)
-        )
+        return np.asarray(vectors + self._coefficients(vectors) @ (self.directions - self.images))
 
     def covariance(self, own: FloatArray, slow: FloatArray, moved: FloatArray) -> FloatArray:
         """Of quantities with tilts T, given T'VT, U'VT and (J U)'VT."""
