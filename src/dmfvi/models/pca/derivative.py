@@ -89,7 +89,7 @@ class PcaDerivative:
     def slow(self, total: FloatArray, tilts: FloatArray) -> SlowDirections | None:
         """Shifts of the latent coordinates, where the quantities are about the location alone."""
         layout, k = self.model.layout, self.belief.mean.shape[1]
-        elsewhere = tilts.any(0)
+        elsewhere = np.asarray(tilts.any(0))
         elsewhere[layout.blocks[1]][k - 1 :: k] = False
         if not self.model.with_mean or elsewhere.any():
             return None
