@@ -150,6 +150,7 @@ def test_rows_with_gaps_respond_alike_with_and_without_a_matrix_of_their_own(
     fit = BayesianPCA(2, random_state=0).fit(GAPS)
     model, shard = fit._context.model.for_response(), fit._context.shards[0]
     moves = RNG.normal(size=(3, len(model.statistics(shard, fit._belief))))
+    monkeypatch.setattr("dmfvi.models.pca.derivative.FEW_DIRECTIONS", 0)
     kept = model.derivative(shard, fit._belief).sweep(moves)
     monkeypatch.setattr("dmfvi.models.pca.derivative.MOST_NUMBERS", 0)
     made = model.derivative(shard, fit._belief).sweep(moves)
@@ -174,7 +175,8 @@ def test_many_locations_cost_few_directions(
 
     monkeypatch.setattr(PcaDerivative, "sweep", counted)
     few = model.uncertainty("location")
-    assert max(widths) < 20
+    assert sum(widths) < 20  # in all products with J, of 80 locations
+    assert few.response.n_sums <= 8
     assert 0 < few.response.sketch_error < 0.01
     assert few.response.converged
     monkeypatch.setattr("dmfvi.inference.response.SKETCH_FROM", 1000)
@@ -183,6 +185,39 @@ def test_many_locations_cost_few_directions(
     assert every.response.sketch_error == 0.0
     np.testing.assert_allclose(few.std, every.std, rtol=0.005)
     assert few.response.n_sums <= 60
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_shifts_of_the_latent_coordinates_hardly_converge_and_are_taken_out(
+    covariance_type: Any,
+) -> None:
+    """V (I - J) is symmetric, and a shift is nearly an eigenvector of J with eigenvalue one."""
+    fit = BayesianPCA(2, tol=1e-10, covariance_type=covariance_type, random_state=0).fit(GAPS)
+    model, shard = fit._context.model.for_response(), fit._context.shards[0]
+    total = model.statistics(shard, fit._belief)
+    belief = model.belief_from(total, total, fit._belief)
+    derivative = model.derivative(shard, belief)
+    slow = derivative.slow(total, model.named_tilts(belief, "location"))
+    images = slow.directions - derivative.sweep(slow.directions)
+    energies = slow.expected @ images.T
+    np.testing.assert_allclose(energies, energies.T, atol=1e-9 * np.abs(energies).max())
+    plain = slow.expected @ slow.directions.T
+    assert np.linalg.eigvals(np.linalg.solve(plain, energies)).max() < 0.2
+    tilts = model.tilts(belief, lambda moved: moved.mean[:, 0])
+    assert derivative.slow(total, tilts) is None  # loadings do not move along shifts
+
+
+@pytest.mark.parametrize("noise", ["shared", "feature"])
+def test_every_node_finds_the_pooled_covariance_of_many_locations(noise: Any) -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(60, 2)) @ rng.normal(size=(2, 45)) + 0.5 * rng.normal(size=(60, 45))
+    rows[rng.random(rows.shape) < 0.2] = np.nan
+    settings: dict[str, Any] = {"noise": noise, "tol": 1e-9, "random_state": 0}
+    pooled = BayesianPCA(2, **settings).fit(rows).uncertainty("location")
+    assert pooled.response.sketch_error > 0
+    nodes = BayesianPCA(2, network=Network.ring(4), **settings).fit(rows).uncertainty("location")
+    scale = np.outer(pooled.std, pooled.std)
+    np.testing.assert_allclose(nodes.covariance / scale, pooled.covariance / scale, atol=1e-8)
 
 
 def test_closed_forms_are_left_unchanged() -> None:

@@ -29,6 +29,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dmfvi.inference.deflation import Deflation, SlowDirections
 from dmfvi.inference.model import Coroutine, Model
 from dmfvi.inference.sensitivity import SMALL_STEP, gradient
 from dmfvi.inference.session import Session
@@ -80,6 +81,9 @@ class Derivative(Protocol):
     def own_covariance(self, tilts: FloatArray) -> FloatArray | None:
         """Covariance of tilts (r, n) that q itself has, or None where that is not simpler than ``expected``."""
 
+    def slow(self, total: FloatArray, tilts: FloatArray) -> SlowDirections | None:
+        """Directions of the total in which quantities with these tilts respond slowly, where they are known."""
+
 
 @dataclass(frozen=True)
 class Differences:
@@ -121,6 +125,10 @@ class Differences:
 
     def own_covariance(self, tilts: FloatArray) -> FloatArray | None:
         """Not known apart."""
+        return None
+
+    def slow(self, total: FloatArray, tilts: FloatArray) -> SlowDirections | None:
+        """Not known."""
         return None
 
     def _size(self, direction: FloatArray) -> float:
@@ -220,15 +228,30 @@ def _respond(
     if not max_sums:
         return response
 
+    slow = derivative.slow(here, tilts) if len(tilts) >= SKETCH_FROM else None
+    deflation: Deflation | None = None
+    base = alone  # what is known of the covariance before the equations are solved
+    if slow is not None:
+        deflation = yield from Deflation.of(slow, scale, sweep)
+        moved = derivative.expected(scale * (deflation.directions - deflation.images))[:, :width]
+        known = slow.expected[:, :width] @ tilts.T
+        base = deflation.covariance(slow.own, known, moved @ tilts.T)
+        response = replace(response, n_sums=2)
+
+    def fast(directions: FloatArray) -> Coroutine:
+        """The same without the slow directions."""
+        return (yield from sweep(deflation.remainder(directions) if deflation else directions))
+
     def solved(block: FloatArray, sums: int, tolerance: float = TOLERANCE) -> Coroutine:
         """Covariances (s, r) of combinations of tilts (s, width) with all quantities."""
-        start = scaled(block)
-        solution, n_sums, residual, slowest = yield from _solve(sweep, start, sums, tolerance)
+        found, n_sums, residual, slowest = yield from _solve(fast, scaled(block), sums, tolerance)
+        solution = deflation.solution(found) if deflation else found
         moved = derivative.expected(scale * solution)[:, :width]
         return moved @ tilts.T, n_sums, residual, slowest
 
     if len(tilts) >= SKETCH_FROM and derivative.rank:
-        response, good = yield from _sketched(response, tilts, solved, max_sums, derivative.rank)
+        sizes = (0 if deflation else derivative.rank, derivative.rank)
+        response, good = yield from _sketched(response, base, tilts, solved, max_sums, sizes)
         if good:
             return response
     found, n_sums, residual, slowest = yield from solved(tilts, max_sums - response.n_sums)
@@ -244,12 +267,17 @@ def _respond(
 
 def _sketched(
     response: Response,
+    base: FloatArray,
     tilts: FloatArray,
     solved: Callable[[FloatArray, int, float], Coroutine],
     max_sums: int,
-    size: int,
+    sizes: tuple[int, int],
 ) -> Coroutine:
-    """Covariances from random combinations of the quantities, and whether they are good enough."""
+    """Covariances from random combinations of the quantities, and whether they are good enough.
+
+    What they add to ``base`` is wanted; first by as many combinations as the first of ``sizes``, then by at least the second.
+    """
+    size, least = sizes
     alone = response.mean_field_covariance
     units = np.sqrt(np.maximum(np.diagonal(alone), np.finfo(float).tiny))
     rng = np.random.default_rng(0)  # the same combinations at every node
@@ -261,11 +289,12 @@ def _sketched(
         sums = max(1, max_sums // 2 - n_sums)
         found, used, left, slow = yield from solved(new @ tilts, sums, SKETCH_RESIDUAL)
         n_sums, residual, slowest = n_sums + used, max(residual, left), max(slowest, slow)
-        mixes, images = np.vstack([mixes, new]), np.vstack([images, found - new @ alone])
+        mixes, images = np.vstack([mixes, new]), np.vstack([images, found - new @ base])
         kept, tests = slice(0, -TESTS), slice(-TESTS, None)
         guess = _from_sketch(mixes[kept], images[kept], units)
         gap = (mixes[tests] @ guess - images[tests]) / units
-        covariance = alone + _from_sketch(mixes, images, units)
+        # tests alone are too few to add anything
+        covariance = base + (_from_sketch(mixes, images, units) if size else 0.0)
         variances = np.diagonal(covariance) / units**2
         error = float(np.sqrt(np.mean(np.sum(gap**2, axis=1))) / np.linalg.norm(variances))
         made = replace(
@@ -276,7 +305,7 @@ def _sketched(
             slowest=slowest,
             sketch_error=error,
         )
-        size = 2 * len(mixes)
+        size = max(least, 2 * len(mixes))
         if error <= SKETCH_TOLERANCE and residual <= SKETCH_RESIDUAL:
             return made, True
         if len(mixes) + size > len(units) // 2 or n_sums >= max_sums // 2:

@@ -278,3 +278,11 @@ def test_three_labels_need_another_family() -> None:
 def test_words_as_counts_are_refused_with_the_families_that_take_them() -> None:
     with pytest.raises(ValueError, match=r"poisson model are numbers, received 'b'.*multinomial"):
         GeneralizedLinearModel(family="poisson").fit(np.ones((2, 1)), ["b", "c"])
+
+
+@pytest.mark.parametrize("family", ["poisson", "negative-binomial", "gamma"])
+@pytest.mark.parametrize("size", [1e3, -1e5])
+def test_offsets_whose_exponential_is_no_number_are_refused(family: str, size: float) -> None:
+    x, y, _ = rows(family)
+    with pytest.raises(ValueError, match=r"offset .* received .*: its exponential is no finite"):
+        GeneralizedLinearModel(family=family).fit(x, y, offset=np.full(len(y), size))

@@ -206,6 +206,16 @@ def test_changes_that_gain_little_are_not_refused() -> None:
     assert model.node_posteriors_[0].distance(reference.posterior_) < 1e-9
 
 
+def test_turns_too_small_for_the_bound_settle() -> None:
+    """Whole changes of coordinates lead to the other side of the optimum here, by no less: no end of sweeps."""
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(200, 5)) @ rng.normal(size=(5, 100))
+    table += 0.5 * rng.normal(size=table.shape)
+    table[rng.random(table.shape) < 0.2] = np.nan
+    model = BayesianPCA(5, covariance_type="diag", random_state=0, max_iter=150).fit(table)
+    assert model.converged_
+
+
 def test_without_a_mean_and_with_threads() -> None:
     shards = shards_of(5, 0.3)
     settings = {"fit_mean": False, "random_state": 0}

@@ -16,6 +16,7 @@ from dmfvi.inference.model import Model
 from dmfvi.inference.result import InferenceObserver
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray, one_blas_thread, plain
+from dmfvi.models.glm.dispersion import agree_on_dispersion
 from dmfvi.models.glm.likelihoods import DesignUnits, GlmShard, Likelihood, contrasts, likelihood_of
 from dmfvi.models.glm.model import GeneralizedLinear, LearnedPrecision
 from dmfvi.models.glm.prediction import GlmPredictions
@@ -40,6 +41,8 @@ from dmfvi.validation import check_choice, check_positive
 
 #: default prior precision of coefficients in agreed units
 WEAK = 1.0
+#: families whose log dispersion is integrated on a grid after the fit: with few rows its posterior is skewed
+SKEWED = ("negative-binomial",)
 #: prior precisions of log dispersions in agreed units, and of the logarithms of gaps between cut points
 DISPERSION_PRECISION = {
     "gaussian": 0.1,
@@ -138,7 +141,19 @@ class GlmEstimator(GlmPredictions):
         prepared = [self._prepared(x, t) for x, t in zip(shards, targets, strict=True)]
         volume = -self._target.weight * float(np.log(self._target.scale))
         with one_blas_thread():
-            return self._fit(session, model, prepared, log_volume=volume, observer=observer)
+            self._fit(session, model, prepared, log_volume=volume, observer=observer)
+            if self._family in SKEWED:
+                self._integrate_dispersion(session, prepared)
+        return self
+
+    def _integrate_dispersion(self, session: Session, shards: list[Any]) -> None:
+        """Give q the posterior mean and deviation of the log dispersion."""
+        parts, model = list(zip(shards, self._node_beliefs, strict=True)), self._model
+        self._node_beliefs = session.agree(lambda part: agree_on_dispersion(model, *part), parts)
+        self.node_posteriors_ = [self._in_data_units(belief.q) for belief in self._node_beliefs]
+        self.n_start_rounds_ = session.collective.n_rounds
+        self.n_start_bytes_ = session.collective.bytes_sent
+        self._show(0)
 
     def _check_settings(self) -> None:
         check_choice("family", self.family, list(LINKS))

@@ -31,6 +31,8 @@ LINKS = {
 LABELLED = ("bernoulli", "multinomial", "ordinal")
 #: families with a dispersion that is learned, and what its square root or itself is called
 DISPERSED = ("gaussian", "student-t", "negative-binomial", "gamma")
+#: offset of a log link at most
+LARGEST_OFFSET = 690.0
 #: families whose targets are never negative
 POSITIVE = ("poisson", "negative-binomial", "gamma", "binomial")
 #: points of the average over a linear predictor
@@ -73,6 +75,7 @@ def agree_on_target(
         scale = (abs(mean) or 1.0) if constant else float(np.sqrt(variance))
         return TargetUnits(mean if centred else 0.0, scale, float(total[0]))
     if family in ("poisson", "negative-binomial", "gamma"):
+        _refuse_huge(offset)
         if family == "gamma":  # mean of y / exposure
             parts = [weight.sum(), weight @ (y * np.exp(-offset)), weight.sum()]
         else:
@@ -84,6 +87,16 @@ def agree_on_target(
         return TargetUnits(shift, 1.0, float(total[0]))
     total = yield np.array([weight.sum()])
     return TargetUnits(0.0, 1.0, float(total[0]))
+
+
+def _refuse_huge(offset: FloatArray) -> None:
+    """exp(offset) must be a number, and a sum of many."""
+    if np.abs(offset).max(initial=0.0) > LARGEST_OFFSET:
+        largest = float(offset[np.abs(offset).argmax()])
+        raise ValueError(
+            f"offset (with the logarithm of an exposure) must lie between -{LARGEST_OFFSET:g} and {LARGEST_OFFSET:g} with a log "
+            f"link, received {largest:g}: its exponential is no finite number; pass log(exposure)"
+        )
 
 
 def check_targets(family: str, y: Any, trials: FloatArray | None) -> FloatArray:

@@ -14,12 +14,13 @@ Directions are the first axis of every array.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dmfvi.inference.deflation import SlowDirections
 from dmfvi.linalg import (
     FloatArray,
     inverse,
@@ -30,12 +31,15 @@ from dmfvi.linalg import (
 )
 from dmfvi.models.pca.belief import GammaPrior, PcaBelief
 from dmfvi.models.pca.shard import CompleteShard, MaskedShard, Shard, Weights
+from dmfvi.models.pca.slow import expected_seconds, shifts
 
 if TYPE_CHECKING:
     from dmfvi.models.pca.model import BayesianPcaModel
 
 #: latent dimensions and numbers at most for which rows with gaps keep the matrix of their response: it has O(M^4) numbers
 MOST_LATENT, MOST_NUMBERS = 8, 2**23
+#: for fewer directions it takes longer to make than it saves
+FEW_DIRECTIONS = 16
 
 
 class Moves(NamedTuple):
@@ -72,20 +76,41 @@ class PcaDerivative:
 
     def expected(self, directions: FloatArray) -> FloatArray:
         """Change of the model's ``expected`` along directions (s, n)."""
-        layout, moves = self.model.layout, self._belief_moves(directions)
-        found = np.zeros_like(directions)
-        found[:, layout.blocks[1]] = moves.mean.reshape(len(directions), -1)
+        return self._expected(self._belief_moves(directions))
+
+    def _expected(self, moves: Moves) -> FloatArray:
+        layout = self.model.layout
+        found = np.zeros((len(moves.mean), layout.size))
+        found[:, layout.blocks[1]] = moves.mean.reshape(len(found), -1)
         found[:, layout.half_counts] = moves.log_noise
         found[:, layout.half_residuals] = -moves.noise
         return found
 
+    def slow(self, total: FloatArray, tilts: FloatArray) -> SlowDirections | None:
+        """Shifts of the latent coordinates, where the quantities are about the location alone."""
+        layout, k = self.model.layout, self.belief.mean.shape[1]
+        elsewhere = np.asarray(tilts.any(0))
+        elsewhere[layout.blocks[1]][k - 1 :: k] = False
+        if not self.model.with_mean or elsewhere.any():
+            return None
+        directions = shifts(total, self.belief, layout)
+        moves = self._belief_moves(directions)
+        expected = self._expected(moves)
+        expected[:, layout.blocks[0]] = expected_seconds(moves, self.belief, layout)
+        full = symmetrize(inverse(self.belief.precision))
+        return SlowDirections(directions, expected, self._spread(tilts, full))
+
     def own_covariance(self, tilts: FloatArray) -> FloatArray:
         """What q itself says of tilts (r, n): rows of W~ are independent of each other and of the noise."""
+        return self._spread(tilts, self.belief.covariance)
+
+    def _spread(self, tilts: FloatArray, covariance: FloatArray) -> FloatArray:
         layout, (d, k) = self.model.layout, self.belief.mean.shape
-        covariance = np.broadcast_to(self.belief.covariance, (d, k, k))
         rows = tilts[:, layout.blocks[1]].reshape(-1, d, k)
-        spread = np.matmul(rows.transpose(1, 0, 2), covariance).transpose(1, 0, 2)
-        found = spread.reshape(len(tilts), -1) @ rows.reshape(len(tilts), -1).T
+        used = np.flatnonzero(rows.any((0, 1)))  # the location is one column of W~
+        rows = np.ascontiguousarray(rows[..., used].transpose(1, 0, 2))
+        spread = rows @ np.broadcast_to(covariance, (d, k, k))[:, used[:, None], used]
+        found = np.tensordot(spread, rows, axes=((0, 2), (0, 2)))
         noise = slice(layout.half_counts.start, layout.half_residuals.stop)
         if tilts[:, noise].any():
             alone = np.zeros((len(tilts), layout.size))
@@ -275,6 +300,7 @@ class _Masked:
     covariance: FloatArray  # (n, M, M)
     rows: FloatArray  # (D, K, K)
     linear: FloatArray  # (D, K)
+    seen: list[int] = field(default_factory=list)  # numbers of directions so far
 
     @classmethod
     def of(cls, shard: MaskedShard, belief: PcaBelief) -> _Masked:
@@ -297,7 +323,9 @@ class _Masked:
         wanted = np.concatenate([pack_symmetric(change), -cross], axis=2)
         pushes = (shard.mask @ wanted.transpose(1, 0, 2).reshape(d, -1)).reshape(n, s, p + m)
         pushes[..., p:] += (shard.filled @ _loading_moves(self.belief, moves, m)).reshape(n, s, m)
-        flat, d_z = self._by_maps(pushes) if self._few_numbers else self._by_products(pushes)
+        self.seen.append(s)
+        many = self._few_numbers and sum(self.seen) > FEW_DIRECTIONS
+        flat, d_z = self._by_maps(pushes) if many else self._by_products(pushes)
         flat, d_z = shard._times(flat.reshape(n, -1)), shard._times(d_z.reshape(n, -1))
         d_rows = unpack_symmetric((shard.mask.T @ flat).reshape(d, s, -1).transpose(1, 0, 2))
         d_linear = np.zeros((s, d, k))

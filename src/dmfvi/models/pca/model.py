@@ -52,8 +52,8 @@ STEP_FRACTIONS = (1.0, 0.5, 0.2, 0.05)
 #: below this size of the change, bounds differ by their rounding: a choice by them would make 1e-8 of a difference
 #: of 1e-15 between nodes and pooled data, so that the same part of every change is taken
 SURE_CHANGE, SURE_FRACTION = 1e-5, 0.5
-#: relative fall of the bound that is not rounding: components that are switched off can be turned without any
-SURE_FALL = 1e-12
+#: relative difference of bounds that is not rounding: components that are switched off can be turned without any
+SURE_DIFFERENCE = 1e-12
 #: part of the way to the domain's edge that a limited step goes
 EDGE_FRACTION = 0.9
 #: prior precision of every column, in standardised units, during the warm-up
@@ -201,19 +201,24 @@ class BayesianPcaModel(Model):
             change = identity + SURE_FRACTION * (general - identity)
             return self._moved(before, statistics, change, last)
         plain = self._moved(before, statistics, identity, last)
-        floor = self._bound_given(plain, statistics, 0.0)
-        floor -= SURE_FALL * (abs(floor) + statistics.n_samples)
-        for candidate in [rotating_change(x)] if general is None else [general]:
-            for fraction in STEP_FRACTIONS:
-                change = identity + fraction * (candidate - identity)
-                sign, log_det_change = np.linalg.slogdet(change)
-                if sign <= 0:
-                    continue
-                moved = self._moved(before, statistics, change, last)
-                turned = statistics.in_coordinates(change)
-                if self._bound_given(moved, turned, float(log_det_change)) >= floor:
-                    return moved
-        return plain
+        here = self._bound_given(plain, statistics, 0.0)
+        rounding = SURE_DIFFERENCE * (abs(here) + statistics.n_samples)
+        candidate = rotating_change(x) if general is None else general
+        unsure = plain
+        for fraction in STEP_FRACTIONS:
+            change = identity + fraction * (candidate - identity)
+            sign, log_det_change = np.linalg.slogdet(change)
+            if sign <= 0:
+                continue
+            moved = self._moved(before, statistics, change, last)
+            turned = statistics.in_coordinates(change)
+            gain = self._bound_given(moved, turned, float(log_det_change)) - here
+            if gain > rounding:
+                return moved
+            # too small to be seen in the bound: a whole change may lead as far to the other side, for ever
+            if fraction == SURE_FRACTION and gain >= -rounding:
+                unsure = moved
+        return unsure
 
     def _moved(
         self, belief: PcaBelief, statistics: PcaStatistics, change: FloatArray, steps: int

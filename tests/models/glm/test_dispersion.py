@@ -1,0 +1,58 @@
+"""The log dispersion of few counts: mean and deviation of its skewed posterior, at every node."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import gammaln
+
+from dmfvi import GeneralizedLinearModel, Network
+
+RNG = np.random.default_rng(60)
+COUNTS = RNG.poisson(3.0 * RNG.gamma(3.0, 1 / 3.0, 40)).astype(float)
+
+
+def by_integration(counts: np.ndarray, precision: np.ndarray, shift: float) -> tuple[float, float]:
+    """Mean and deviation of the log dispersion of equal means, on a grid of both parameters."""
+    eta, psi = np.meshgrid(np.linspace(-2.0, 2.0, 301), np.linspace(-12.0, 4.0, 801))
+    size, rate = np.exp(-psi), np.exp(eta + shift)
+    value = np.zeros_like(eta)
+    for y, times in zip(*np.unique(counts, return_counts=True), strict=True):
+        one = gammaln(y + size) - gammaln(size) - size * np.log1p(rate / size)
+        value += times * (one + y * (np.log(rate) - np.log(size + rate)))
+    value -= 0.5 * (precision[0] * eta**2 + precision[1] * psi**2)
+    weights = np.exp(value - value.max())
+    weights /= weights.sum()
+    mean = float((weights * psi).sum())
+    return mean, float(np.sqrt((weights * (psi - mean) ** 2).sum()))
+
+
+def fitted(**settings: object) -> GeneralizedLinearModel:
+    column = np.linspace(-1.0, 1.0, 40)[:, None]
+    made = GeneralizedLinearModel(family="negative-binomial", prior_precision=1e8, **settings)
+    return made.fit(column, COUNTS)
+
+
+def test_the_log_dispersion_has_the_moments_of_its_posterior() -> None:
+    model = fitted()
+    prior = np.asarray(model._model.prior_precision)[1:]  # of intercept and log dispersion
+    mean, deviation = by_integration(COUNTS, prior, float(model._target.shift))
+    p = model.posterior_.parameters()
+    assert abs(p["mean"][-1] - mean) < 0.03 * deviation
+    assert np.sqrt(p["covariance"][-1, -1]) == pytest.approx(deviation, rel=0.03)
+
+
+def test_every_node_has_the_pooled_dispersion() -> None:
+    pooled, nodes = fitted(), fitted(network=Network.ring(4))
+    assert nodes.node_posteriors_[2].distance(pooled.posterior_) < 1e-9
+    one, other = (node.agreed.pack().tobytes() for node in nodes.node_posteriors_[:2])
+    assert one == other
+
+
+def test_counts_without_extra_dispersion_keep_a_proper_posterior() -> None:
+    model = GeneralizedLinearModel(family="negative-binomial").fit(
+        RNG.normal(size=(30, 2)), np.zeros(30)
+    )
+    p = model.posterior_.parameters()
+    assert np.isfinite(p["mean"]).all()
+    assert (np.linalg.eigvalsh(p["covariance"]) > 0).all()
