@@ -82,7 +82,7 @@ def topics_fit() -> np.ndarray:
 def test_fits_in_many_threads_at_once(fit) -> None:  # type: ignore[no-untyped-def]
     alone = fit()
     with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: fit(), range(8)):
+        for found in pool.map(lambda _: fit(), range(4)):
             np.testing.assert_array_equal(found, alone)
 
 
@@ -111,6 +111,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_fork_after_a_fit_can_fit() -> None:
     said = subprocess.run(

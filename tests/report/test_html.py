@@ -31,6 +31,7 @@ from dmfvi.report.network_figure import network_picture
 from dmfvi.report.posterior_pictures import _density, posterior_pictures, table_of
 from dmfvi.report.run_pictures import run_pictures
 from dmfvi.storage import load, save
+from dmfvi.summary_table import Row
 from estimator_cases import CASES
 
 RNG = np.random.default_rng(0)
@@ -48,7 +49,10 @@ def test_every_estimator_has_a_report(kind: str, tmp_path: Path) -> None:
     assert type(model).__name__ in ESTIMATORS
     assert in_words(model).split(".")[0] in text
     assert len(text) < 6_000_000
-    assert "NaN" not in text.split("const FIGURES = ")[1].split("const dark")[0]
+    for figure in re.findall(
+        r'<script type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL
+    ):
+        assert "NaN" not in figure
 
 
 def test_it_says_what_was_run_and_the_answer() -> None:
@@ -104,6 +108,26 @@ def test_survival_is_a_curve_with_intervals() -> None:
     assert (middle <= high).all()
     np.testing.assert_array_equal(middle[1:], model.survival_function_)
     assert [picture.title for picture in run_pictures(model)] == ["Evidence lower bound"]
+
+
+def test_densities_of_skewed_positive_numbers_are_positive() -> None:
+    """Such as the weight of a component that is all but empty: no scale makes its interval symmetric."""
+    weight = Row("weight", 0.0037, 0.0046, 4.5e-5, 0.0132, None, None, None)
+    x, y = _density(weight)
+    assert x.min() > 0
+    assert x.max() < 3 * weight.upper
+    assert 0.9 < np.trapezoid(y, x) < 1.0
+    x, _ = _density(
+        Row("coefficient", 0.7, 0.3, 0.7 - 0.3 * 1.6449, 0.7 + 0.3 * 1.6449, None, None, None)
+    )
+    assert x.min() < 0  # symmetric: a normal
+
+
+def test_one_machine_counts_sweeps_and_nodes_count_messages() -> None:
+    for model, unit in ((BayesianPCA(2, random_state=0).fit(ROWS), "sweep"), (pca(), "message")):
+        for picture in run_pictures(model):
+            assert picture.figure.layout.xaxis.title.text.startswith(unit)
+    assert "between nodes" not in next(run_pictures(BayesianPCA(2).fit(ROWS))).caption
 
 
 def test_densities_are_those_of_the_intervals() -> None:
@@ -182,7 +206,7 @@ def test_the_table_of_estimates_is_in_the_page_and_in_that_of_a_file(tmp_path: P
 
 def test_it_needs_nothing_else(tmp_path: Path) -> None:
     text = pca().report(tmp_path / "out.html").read_text()
-    ours = re.sub(r"<script>.*?</script>", "", text, count=1, flags=re.DOTALL)
+    ours = re.sub(r'<script type="text/plain".*?</script>', "", text, count=1, flags=re.DOTALL)
     assert "http" not in ours
     assert "src=" not in ours
     with pytest.raises(ValueError, match=r"must end in \.html"):

@@ -16,9 +16,11 @@ from estimator_cases import CASES
 
 #: the report of a long run may not be larger
 MOST_BYTES = 6_000_000
-DRAWN = (
-    "[...document.querySelectorAll('.picture')].every(e => e.querySelector('.main-svg, canvas'))"
-)
+DRAWN = "[...document.querySelectorAll('.picture')].map(e => e.querySelector('.main-svg, canvas') !== null)"
+#: of the tabs and the panels: name, whether it is chosen, and whether what it leads to is seen
+TABS = "[...document.querySelectorAll('[role=tab]')].map(e => e.textContent)"
+CHOSEN = "[...document.querySelectorAll('[role=tab][aria-selected=true]')].map(e => e.textContent)"
+SEEN = "[...document.querySelectorAll('[role=tabpanel]')].filter(e => e.offsetHeight > 0).map(e => e.id)"
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +55,101 @@ def test_a_long_run_is_a_small_file(long_run: tuple[Any, Path]) -> None:
     assert file.stat().st_size < MOST_BYTES
 
 
-def test_every_picture_is_drawn_and_fits_a_telephone(page: Browser) -> None:
-    assert page.value(DRAWN)
+def turn_to(page: Browser, name: str) -> None:
+    """Click on a tab."""
+    page.click(*page.middle(f"#tab-{name.lower()}"))
+    page.until(lambda: page.value(CHOSEN) == [name])
+
+
+def press(page: Browser, key: str) -> None:
+    """A key, without text."""
+    for event in ("keyDown", "keyUp"):
+        page.ask("Input.dispatchKeyEvent", type=event, key=key, code=key)
+
+
+def test_a_tab_is_drawn_when_it_is_first_seen(page: Browser) -> None:
+    """Until then not even Plotly is read; panels are as wide as the screen of a telephone."""
+    assert page.value(TABS) == ["Estimates", "Posterior", "Convergence", "Network", "Inputs"]
+    assert page.value(CHOSEN) == ["Estimates"]
+    assert page.value("typeof Plotly") == "undefined"
+    assert page.value(DRAWN) == [False] * 7
+    for name, drawn in (("Network", [6]), ("Posterior", [0, 1, 2, 6]), ("Convergence", range(7))):
+        turn_to(page, name)
+        assert page.value(SEEN) == [name.lower()]
+        assert [place for place, done in enumerate(page.value(DRAWN)) if done] == list(drawn)
+        assert page.value("document.documentElement.scrollWidth") == WIDTH
+        shown = "[...document.querySelectorAll('.panel:not([hidden]) .picture')]"
+        widths = page.value(f"{shown}.map(e => e.querySelector('.main-svg').clientWidth)")
+        assert widths
+        assert all(0.9 * WIDTH < width <= WIDTH for width in widths)
+        small = "[...document.querySelectorAll('p, td, h2, nav a, .picture text')].filter(e => parseFloat(getComputedStyle(e).fontSize) < 10)"
+        assert page.value(f"{small}.length") == 0
     assert page.value("document.querySelectorAll('.js-plotly-plot').length") == 7
-    assert page.value("document.documentElement.scrollWidth") == WIDTH
-    widths = page.value("[...document.querySelectorAll('.picture')].map(e => e.clientWidth)")
-    assert all(0.9 * WIDTH < width <= WIDTH for width in widths)
-    small = "[...document.querySelectorAll('p, td, h2, nav a, .picture text')].filter(e => parseFloat(getComputedStyle(e).fontSize) < 10)"
-    assert page.value(f"{small}.length") == 0
+
+
+def test_tabs_follow_the_keys(page: Browser) -> None:
+    """Arrows go round, Home and End to the ends; only the chosen tab is in the order of the Tab key."""
+    page.value("document.querySelector('#tab-estimates').focus()")
+    for key, name in (
+        ("ArrowRight", "Posterior"),
+        ("ArrowLeft", "Estimates"),
+        ("ArrowLeft", "Inputs"),
+        ("ArrowRight", "Estimates"),
+        ("End", "Inputs"),
+        ("Home", "Estimates"),
+    ):
+        press(page, key)
+        page.until(lambda name=name: page.value(CHOSEN) == [name])  # type: ignore[misc]
+        assert page.value("document.activeElement.textContent") == name
+        assert page.value(SEEN) == [name.lower()]
+        assert (
+            page.value("[...document.querySelectorAll('[role=tab][tabindex=\"0\"]')].length") == 1
+        )
+    controls = "[...document.querySelectorAll('[role=tab]')].every(e => document.getElementById(e.getAttribute('aria-controls')).getAttribute('aria-labelledby') === e.id)"
+    assert page.value(controls)
+
+
+def test_the_address_leads_to_a_tab(page: Browser) -> None:
+    turn_to(page, "Inputs")
+    assert page.value("location.hash") == "#inputs"
+    page.value("location.hash = '#network'")
+    page.until(lambda: page.value(SEEN) == ["network"])
+    page.value("location.reload()")
+    page.until(
+        lambda: page.value(f"document.readyState === 'complete' && {CHOSEN}[0]") == "Network"
+    )
+    page.value("location.hash = '#picture1'")
+    page.until(lambda: page.value(SEEN) == ["posterior"])
+    page.value("location.hash = '#no-such-place'")
+    page.until(lambda: page.value(SEEN) == ["estimates"])
+
+
+def test_paper_has_everything(page: Browser) -> None:
+    page.value("window.dispatchEvent(new Event('beforeprint'))")
+    assert len(page.value(SEEN)) == 5
+    assert all(page.value(DRAWN))
+    page.value("window.dispatchEvent(new Event('afterprint'))")
+    assert page.value(SEEN) == ["estimates"]
+    page.ask("Emulation.setEmulatedMedia", media="print")
+    assert len(page.value(SEEN)) == 5
+    page.ask("Emulation.setEmulatedMedia", media="")
+
+
+def test_without_scripts_everything_is_shown(window: Browser, long_run: tuple[Any, Path]) -> None:
+    window.ask("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        window.open(long_run[1])
+        heights = "[...document.querySelectorAll('.panel')].map(e => e.offsetHeight > 0)"
+        assert window.value(heights) == [True] * 5
+        assert window.value("document.querySelector('noscript').offsetHeight") > 0
+    finally:
+        window.ask("Emulation.setScriptExecutionDisabled", value=False)
 
 
 def test_it_is_dark_where_the_reader_wants_that(page: Browser) -> None:
-    seen = "[getComputedStyle(document.body).backgroundColor, picture0.layout.font.color]"
+    turn_to(page, "Posterior")
+    turn_to(page, "Network")
+    seen = "[getComputedStyle(document.body).backgroundColor, picture6.layout.font.color]"
     wanted = {
         "light": ["rgb(255, 255, 255)", "#1d2733"],
         "dark": ["rgb(20, 25, 31)", "#e6ecf1"],
@@ -73,6 +158,11 @@ def test_it_is_dark_where_the_reader_wants_that(page: Browser) -> None:
         wish = [{"name": "prefers-color-scheme", "value": scheme}]
         page.ask("Emulation.setEmulatedMedia", features=wish)
         page.until(lambda colours=colours: page.value(seen) == colours)  # type: ignore[misc]
+    page.ask("Emulation.setEmulatedMedia", features=[wish[0] | {"value": "dark"}])
+    page.until(lambda: page.value(seen) == wanted["dark"])
+    turn_to(page, "Posterior")  # was drawn in light colours
+    assert page.value("picture0.layout.font.color") == wanted["dark"][1]
+    page.ask("Emulation.setEmulatedMedia", features=[])
 
 
 SHOWN = "[...picture6.data[1].marker.color, picture6.querySelector('.slider-label').textContent]"
@@ -81,6 +171,7 @@ SHOWN = "[...picture6.data[1].marker.color, picture6.querySelector('.slider-labe
 def test_the_slider_moves_and_plays(page: Browser, long_run: tuple[Any, Path]) -> None:
     """At the end all nodes have converged, at the beginning none."""
     model, _ = long_run
+    turn_to(page, "Network")
     *colours, label = page.value(SHOWN)
     assert label == f"round {model.n_rounds_}"
     assert max(colours) < -6
@@ -97,30 +188,26 @@ def test_the_slider_moves_and_plays(page: Browser, long_run: tuple[Any, Path]) -
 
 def test_what_is_hovered_over_is_named(page: Browser) -> None:
     """Of a curve: its value, and the nodes that are furthest from the end; of the network: the node."""
-    named = {"#picture3 .point": "message round", "#picture6 .scatter .point": "of the sum"}
-    for selector, words in named.items():
+    named = {
+        "Convergence": ("#picture3 .point", "message round"),
+        "Network": ("#picture6 .scatter .point", "of the sum"),
+    }
+    for tab, (selector, words) in named.items():
+        turn_to(page, tab)
         page.move(*page.middle(selector))
         label = f"document.querySelector('{selector.split()[0]} .hoverlayer .hovertext')"
         page.until(lambda label=label: page.value(f"{label} !== null"))  # type: ignore[misc]
         assert words in page.value(f"{label}.textContent")
 
 
-def test_the_contents_lead_to_every_section(page: Browser) -> None:
-    titles = page.value("[...document.querySelectorAll('h2')].map(e => e.textContent)")
-    assert page.value("[...document.querySelectorAll('nav a')].map(e => e.textContent)") == titles
-    assert titles[0] == "Estimates"
-    page.click(*page.middle(f"nav a:nth-child({titles.index('Network') + 1})"))
-    page.until(
-        lambda: page.value("document.querySelector('#picture6').getBoundingClientRect().top") < 400
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(CASES))
 def test_the_report_of_every_model_is_drawn(kind: str, window: Browser, tmp_path: Path) -> None:
     window.open(CASES[kind].local().report(tmp_path / "report.html"))
-    assert window.value(DRAWN)
-    assert window.value("document.documentElement.scrollWidth") == WIDTH
+    for name in window.value(TABS):
+        turn_to(window, name)
+        assert window.value("document.documentElement.scrollWidth") == WIDTH
+    assert all(window.value(DRAWN))
     assert window.errors == []
     assert len(window.requests) == sum(
         url.startswith(("file:", "data:", "blob:")) for url in window.requests

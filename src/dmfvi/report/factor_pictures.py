@@ -124,7 +124,10 @@ def structure(model: Any) -> Iterator[Picture]:
             hoverinfo="skip",
             name="uncertainty",
         )
-    figure.update_layout(scene={"aspectmode": "data"}, showlegend=False)
+    # from further away than by default: the whole box is seen, also on a telephone; walls would be white on a dark page
+    axes = {f"{axis}axis": {"showbackground": False} for axis in "xyz"}
+    scene = {"aspectmode": "data", "camera": {"eye": {"x": 1.7, "y": 1.7, "z": 1.1}}, **axes}
+    figure.update_layout(scene=scene, showlegend=False)
     drawn = "" if magnify == 1 else f", drawn {magnify:g} times larger"
     words = f"Posterior means of the points in units of the tracks, and their {LEVEL:.0%} ellipsoids{drawn}; turn it."
     yield Picture("Structure", words, figure, height=520)

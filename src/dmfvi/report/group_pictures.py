@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from dmfvi.report.picture import COLOURS, LEVEL, MARGINS, Picture, circle, feature_names, plotly
+from dmfvi.report.picture import (
+    ABOVE,
+    COLOURS,
+    LEVEL,
+    MARGINS,
+    Picture,
+    circle,
+    feature_names,
+    plotly,
+)
 
 #: of the circle that holds 90 % of a normal distribution in the plane
 RADIUS = float(np.sqrt(4.605))
@@ -41,6 +50,7 @@ def clusters(model: Any) -> Iterator[Picture]:
             marker={"color": colour, "symbol": "cross"},
             showlegend=False,
         )
+    figure.update_layout(legend=ABOVE)
     first, second, *_ = feature_names(model, np.shape(means)[1])
     figure.update_xaxes(title=first)
     figure.update_yaxes(title=second)
@@ -94,6 +104,7 @@ def states_over_time(model: Any) -> Iterator[Picture]:
             name=f"state {state}",
             line={"color": COLOURS[state % 7], "width": 0.5},
         )
+    figure.update_layout(legend=ABOVE)
     figure.update_xaxes(title="step")
     figure.update_yaxes(title="probability", range=[0, 1])
     yield Picture(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from html import escape
@@ -12,56 +11,20 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from dmfvi.report.assets import SCRIPT, STYLE
 from dmfvi.report.group_pictures import STATES
 from dmfvi.report.network_figure import network_picture
-from dmfvi.report.picture import Picture
+from dmfvi.report.picture import NETWORK, POSTERIOR, RUN, Picture
 from dmfvi.report.posterior_pictures import posterior_pictures, table_of
 from dmfvi.report.run_pictures import run_pictures
 from dmfvi.storage.files import write_text
 
-STYLE = """
-:root { color-scheme: light dark; --paper: #ffffff; --ink: #1d2733; --soft: #5b6b7b; --line: #d9e0e6; --warn: #fff4e0; }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: #14191f; --ink: #e6ecf1; --soft: #9fb0bf; --line: #2c3742; --warn: #3a2d12; }
-}
-body { margin: 0 auto; max-width: 70rem; padding: 1rem; background: var(--paper); color: var(--ink);
-       font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
-h1 { font-size: 1.6rem; margin: 0.5rem 0; } h2 { font-size: 1.15rem; margin: 2rem 0 0.3rem; }
-p.lead { font-size: 1.05rem; } p.note { color: var(--soft); margin: 0.2rem 0 0.6rem; }
-.warning { background: var(--warn); border-left: 4px solid #e69f00; padding: 0.5rem 0.8rem; margin: 0.6rem 0; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-td, th { padding: 0.25rem 0.7rem; border-bottom: 1px solid var(--line); text-align: right; }
-td:first-child, th:first-child { text-align: left; }
-.picture { width: 100%; }
-nav { display: flex; flex-wrap: wrap; gap: 0.3rem 1rem; margin: 0.6rem 0; }
-nav a { color: inherit; padding: 0.2rem 0; }
-footer { margin-top: 3rem; color: var(--soft); font-size: 0.85rem; }
-"""
-
 #: where the name of a class may be broken on a narrow screen
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
-#: drawn when the page is read; colours follow the page, light or dark
-SCRIPT = """
-const dark = window.matchMedia("(prefers-color-scheme: dark)");
-function draw() {
-  const ink = getComputedStyle(document.documentElement).getPropertyValue("--ink").trim();
-  const line = getComputedStyle(document.documentElement).getPropertyValue("--line").trim();
-  for (const [name, figure] of Object.entries(FIGURES)) {
-    const layout = structuredClone(figure.layout);
-    layout.paper_bgcolor = layout.plot_bgcolor = "rgba(0,0,0,0)";
-    layout.font = {color: ink, family: "system-ui, sans-serif"};
-    for (const key of Object.keys(layout)) {
-      if (/^[xy]axis/.test(key)) { layout[key].gridcolor = line; layout[key].zerolinecolor = line; }
-    }
-    for (const menu of layout.updatemenus || []) { menu.bgcolor = "rgba(0,0,0,0)"; menu.bordercolor = line; }
-    const config = {responsive: true, displayModeBar: false};
-    Plotly.react(name, {data: figure.data, layout, frames: figure.frames, config});
-  }
-}
-dark.addEventListener("change", draw);
-draw();
-"""
+#: names of the tabs in their order; those without content are left out
+ESTIMATES, INPUTS = "Estimates", "Inputs"
+TABS = (ESTIMATES, POSTERIOR, RUN, NETWORK, INPUTS)
 
 
 def write_report(model: Any, path: str | Path, title: str | None = None) -> Path:
@@ -78,50 +41,57 @@ def page(model: Any, pictures: list[Picture], title: str) -> str:
     """The page as text."""
     from plotly.offline import get_plotlyjs
 
-    figures = {
-        f"picture{at}": json.loads(each.figure.to_json()) for at, each in enumerate(pictures)
+    tabs = {
+        name: [part for part in parts if part] for name, parts in _tabs(model, pictures).items()
     }
-    said = doubts(model)
-    content = json.dumps(figures).replace("</", "<\\/")
-    parts = [
-        f"<h1>{CAMEL.sub('<wbr>', escape(title))}</h1>",
-        f'<p class="lead">{escape(in_words(model))}</p>',
-        *(f'<div class="warning">{escape(each)}</div>' for each in said),
-        _members(model),
-        _estimates(model),
-    ]
-    for at, each in enumerate(pictures):
-        parts.append(f"<h2>{escape(each.title)}</h2>")
-        parts.append(f'<p class="note">{escape(each.caption)}</p>')
-        described = escape(f"{each.title}. {each.caption}", quote=True)
-        parts.append(
-            f'<div class="picture" id="picture{at}" style="height: {each.height}px" role="img" aria-label="{described}"></div>'
-        )
-    parts.append(_settings(model))
-    parts.insert(2 + len(said), _contents(parts))
     return "\n".join(
         [
             '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<link rel="icon" href="data:,">',
             f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
-            *parts,
+            f"<h1>{CAMEL.sub('<wbr>', escape(title))}</h1>",
+            f'<p class="lead">{escape(in_words(model))}</p>',
+            *(f'<div class="warning">{escape(each)}</div>' for each in doubts(model)),
+            "<noscript><p>The figures are drawn with JavaScript, which is switched off.</p></noscript>",
+            *_in_panels({name: parts for name, parts in tabs.items() if parts}),
             f"<footer>Made by dmfvi. {_what_it_holds(pictures)}</footer>",
-            f"<script>{get_plotlyjs()}</script>",
-            f"<script>const FIGURES = {content};{SCRIPT}</script></body></html>",
+            *(_data(at, each) for at, each in enumerate(pictures)),
+            f'<script type="text/plain" id="plotly">{get_plotlyjs()}</script>',
+            f"<script>{SCRIPT}</script></body></html>",
         ]
     )
 
 
-def _contents(parts: list[str]) -> str:
-    """Links to the sections; their headings get what the links point at."""
-    links: list[str] = []
-    for place, part in enumerate(parts):
-        heading = re.search(r"<h2>(.*?)</h2>", part)
-        if heading is not None:
-            parts[place] = part.replace("<h2>", f'<h2 id="section{len(links)}">', 1)
-            links.append(f'<a href="#section{len(links)}">{heading[1]}</a>')
-    return f"<nav>{''.join(links)}</nav>"
+def _tabs(model: Any, pictures: list[Picture]) -> dict[str, list[str]]:
+    """What each tab holds."""
+    tabs: dict[str, list[str]] = {name: [] for name in TABS}
+    tabs[ESTIMATES].append(_estimates(model))
+    for at, each in enumerate(pictures):
+        described = escape(f"{each.title}. {each.caption}", quote=True)
+        tabs[each.tab] += [
+            f"<h2>{escape(each.title)}</h2>",
+            f'<p class="note">{escape(each.caption)}</p>',
+            f'<div class="picture" id="picture{at}" style="height: {each.height}px" role="img" aria-label="{described}"></div>',
+        ]
+    tabs[INPUTS] += [_members(model), _settings(model)]
+    return tabs
+
+
+def _in_panels(tabs: dict[str, list[str]]) -> list[str]:
+    """Links to the panels, which the script turns into tabs, and the panels."""
+    names = {name: name.lower() for name in tabs}
+    links = [f'<a id="tab-{key}" href="#{key}">{name}</a>' for name, key in names.items()]
+    made = [f'<nav aria-label="Sections">{"".join(links)}</nav>']
+    for name, parts in tabs.items():
+        made += [f'<section class="panel" id="{names[name]}">', *parts, "</section>"]
+    return made
+
+
+def _data(place: int, picture: Picture) -> str:
+    """The figure as the script reads it."""
+    content = picture.figure.to_json().replace("</", "<\\/")
+    return f'<script type="application/json" id="data-picture{place}">{content}</script>'
 
 
 def _what_it_holds(pictures: list[Picture]) -> str:
@@ -201,7 +171,7 @@ def _members(model: Any) -> str:
     if not members:
         return ""
     rows = [(str(each["node"]), f"{each['rows']:,}", each["data"][:16]) for each in members]
-    return _table(("node", "rows", "SHA-256 of data and settings"), rows)
+    return "<h2>Data</h2>" + _table(("node", "rows", "SHA-256 of data and settings"), rows)
 
 
 def _estimates(model: Any) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
-from dmfvi.report.picture import BLUE, GREY, MARGINS, Picture, plotly
+from dmfvi.report.picture import BLUE, GREY, MARGINS, NETWORK, Picture, plotly
 
 #: what a node's colour shows is cut off here: changes below are rounding
 LEAST_CHANGE = 1e-12
@@ -59,7 +59,7 @@ def network_picture(model: Any) -> Iterator[Picture]:
             " The colour of a node is the larger of its change by the last sweep and its disagreement with the others; move the "
             "slider, or press play, to see it fall."
         )
-    yield Picture("Network", words, figure, height=540)
+    yield Picture("Network", words, figure, height=540, tab=NETWORK)
 
 
 def _add_links(figure: Any, graph: Network, places: Any) -> None:

@@ -21,10 +21,16 @@ BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW = (
 GREY = "#8d99a6"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW)
 MARGINS = {"l": 60, "r": 20, "t": 20, "b": 50}
+#: a legend beside a figure would leave no room for it on a telephone
+ABOVE = {"orientation": "h", "y": 1.0, "yanchor": "bottom"}
 #: of intervals, and the normal quantile of it
 LEVEL, Z = 0.9, 1.6449
 #: rows, columns and bars at most: more cannot be read
 MOST = 60
+
+
+#: tabs of a report that have figures
+POSTERIOR, RUN, NETWORK = "Posterior", "Convergence", "Network"
 
 
 class Picture(NamedTuple):
@@ -34,6 +40,7 @@ class Picture(NamedTuple):
     caption: str
     figure: Any
     height: int = 380  # pixels
+    tab: str = POSTERIOR
 
 
 def plotly() -> Any:

@@ -165,7 +165,10 @@ def _density(row: Row) -> tuple[FloatArray, FloatArray]:
     low, high = scale.there(row.lower), scale.there(row.upper)
     width = (high - low) / (2.0 * Z)
     x = scale.back(0.5 * (low + high) + width * z)
-    return x, normal / width * scale.slope(x)
+    shown = (
+        x <= 2.0 * row.upper - row.lower
+    )  # a long tail would leave nothing of the rest to be seen
+    return x[shown], (normal / width * scale.slope(x))[shown]
 
 
 class _Scale(NamedTuple):
@@ -176,6 +179,8 @@ class _Scale(NamedTuple):
     slope: Callable[[Any], Any]
 
 
+#: from this asymmetry on an interval of positive numbers is not that of a normal
+SKEWED = 0.1
 PLAIN = _Scale(lambda x: x, lambda y: y, np.ones_like)
 LOGARITHM = _Scale(np.log, np.exp, lambda x: 1.0 / x)
 LOGIT = _Scale(
@@ -195,4 +200,8 @@ def _scale_of(row: Row) -> _Scale:
         low, middle, high = (float(scale.there(v)) for v in (row.lower, row.estimate, row.upper))
         return abs(low + high - 2.0 * middle) / (high - low)
 
+    if (
+        len(known) > 1 and asymmetry(PLAIN) > SKEWED
+    ):  # not normal: its density must not reach below zero
+        known.remove(PLAIN)
     return min(known, key=asymmetry)

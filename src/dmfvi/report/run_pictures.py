@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dmfvi.linalg import FloatArray
-from dmfvi.report.picture import BLUE, GREEN, MARGINS, ORANGE, SKY, Picture, plotly
+from dmfvi.report.picture import ABOVE, BLUE, GREEN, MARGINS, ORANGE, RUN, SKY, Picture, plotly
 
 #: nodes that are named where the mouse rests
 MOST_NAMED = 10
@@ -20,7 +20,8 @@ def run_pictures(model: Any) -> Iterator[Picture]:
     if not history or len(history["objective"]) < 2:
         return
     count = len(history["objective"])
-    unit = "message round" if "round" in history else "sweep"  # ratings are recorded by sweep
+    # ratings are recorded by sweep, and one machine sends no messages
+    unit = "message round" if "round" in history and _nodes(model) > 1 else "sweep"
     rounds = np.asarray(history.get("round", np.arange(1, count + 1)))
     convergence = _convergence(model, rounds, unit)
     if convergence.figure.data:
@@ -31,14 +32,20 @@ def run_pictures(model: Any) -> Iterator[Picture]:
             "Evidence lower bound",
             "It rises, and levels off where the fit has converged.",
             _curve(rounds, objective, GREEN, unit, "evidence lower bound (nats)"),
+            tab=RUN,
         )
     sent = np.cumsum(np.asarray(history.get("bytes_sent", np.zeros(count)), dtype=float))
-    if sent[-1] > 0 and getattr(model, "consensus_", {}).get("nodes", 1) > 1:
+    if sent[-1] > 0 and _nodes(model) > 1:
         yield Picture(
             "Bytes sent",
             "By all nodes of this process together, since the start of the fit.",
             _curve(rounds, sent, SKY, unit, "bytes"),
+            tab=RUN,
         )
+
+
+def _nodes(model: Any) -> int:
+    return int(getattr(model, "consensus_", {}).get("nodes", 1))
 
 
 def _convergence(model: Any, rounds: FloatArray, unit: str) -> Picture:
@@ -58,16 +65,18 @@ def _convergence(model: Any, rounds: FloatArray, unit: str) -> Picture:
                 text=[said.get(int(number), "") for number in rounds[shown]],
                 hovertemplate=f"{unit} %{{x}}: {name} %{{y:.1e}}%{{text}}<extra></extra>",
             )
-    figure.update_layout(legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"})
+    figure.update_layout(legend=ABOVE)
     figure.update_xaxes(title=unit)
     figure.update_yaxes(title="relative", type="log", exponentformat="power")
     words = "Relative change of the posterior by a sweep"
-    if model.tol:
+    if model.tol and _nodes(model) > 1:
         words += (
             ", and disagreement between nodes where there is any; the fit ends when both are small "
             f"(tol = {model.tol:g})"
         )
-    return Picture("Convergence", f"{words}.", figure)
+    elif model.tol:
+        words += f"; the fit ends when it is small (tol = {model.tol:g})"
+    return Picture("Convergence", f"{words}.", figure, tab=RUN)
 
 
 def by_node(model: Any, name: str) -> dict[int, str]:
