@@ -17,7 +17,7 @@ ORDER = [
     ["storage.files", "storage.archive", "storage.structured"],
     ["consensus"],
     ["inference.sensitivity"],
-    ["inference.model", "inference.starts", "inference.expansion"],
+    ["inference.model", "inference.starts", "inference.expansion", "inference.deflation"],
     ["inference.acceleration", "inference.shared_sweeps", "inference.stochastic"],
     ["node"],
     ["storage.journal"],
@@ -52,6 +52,7 @@ OF_A_MODEL = {
     "inference.model",
     "inference.starts",
     "inference.expansion",
+    "inference.deflation",
 }
 
 
