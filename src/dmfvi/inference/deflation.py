@@ -28,7 +28,7 @@ class SlowDirections(NamedTuple):
     """Directions of the total in which quantities respond slowly, and what q alone makes of the quantities."""
 
     directions: FloatArray  # (k, n), U
-    expected: FloatArray  # (k, n), V U in all places of the total
+    expected: FloatArray  # (k, n), V U in all positions of the total
     own: FloatArray  # (r, r), T'VT
 
 

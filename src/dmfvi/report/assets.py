@@ -69,25 +69,25 @@ function fill(panel) {
   }
 }
 
-function show(place) {
+function show(position) {
   tabs.forEach((tab, at) => {
-    tab.setAttribute("aria-selected", at === place);
-    tab.tabIndex = at === place ? 0 : -1;
-    panels[at].hidden = at !== place;
+    tab.setAttribute("aria-selected", at === position);
+    tab.tabIndex = at === position ? 0 : -1;
+    panels[at].hidden = at !== position;
   });
-  fill(panels[place]);
+  fill(panels[position]);
 }
 
-function choose(place) {
-  show(place);
-  history.replaceState(null, "", "#" + panels[place].id);
+function choose(position) {
+  show(position);
+  history.replaceState(null, "", "#" + panels[position].id);
 }
 
 function follow() {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  const place = target === null ? -1 : panels.indexOf(target.closest(".panel"));
-  show(Math.max(place, 0));
-  if (place >= 0 && !panels.includes(target)) target.scrollIntoView();
+  const position = target === null ? -1 : panels.indexOf(target.closest(".panel"));
+  show(Math.max(position, 0));
+  if (position >= 0 && !panels.includes(target)) target.scrollIntoView();
 }
 
 bar.setAttribute("role", "tablist");

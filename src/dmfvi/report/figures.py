@@ -76,9 +76,9 @@ def _intervals(
     half = norm.ppf(0.5 + 0.5 * level) * deviation
     order = np.argsort(predicted)
     shown = order[np.linspace(0, len(order) - 1, min(90, len(order))).astype(int)]
-    place = np.arange(len(shown))
+    position = np.arange(len(shown))
     ax.errorbar(
-        place,
+        position,
         predicted[shown],
         yerr=half[shown],
         fmt="none",
@@ -88,8 +88,8 @@ def _intervals(
     )
     inside = np.abs(truth - predicted) <= half
     good, bad = inside[shown], ~inside[shown]
-    ax.plot(place[good], truth[shown][good], ".", color=GREEN, ms=5, label="true value, inside")
-    ax.plot(place[bad], truth[shown][bad], "x", color=ORANGE, ms=5, label="true value, outside")
+    ax.plot(position[good], truth[shown][good], ".", color=GREEN, ms=5, label="true value, inside")
+    ax.plot(position[bad], truth[shown][bad], "x", color=ORANGE, ms=5, label="true value, outside")
     ax.set_ylabel("value (data units)")
     ax.set_xlabel("missing entries of one node, by prediction (a selection)")
     ax.set_title(f"{level:.0%} intervals cover {coverage:.1%} of all missing entries")

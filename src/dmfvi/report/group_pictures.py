@@ -35,11 +35,15 @@ def clusters(model: Any) -> Iterator[Picture]:
     weights = getattr(model, "weights_", None)  # states of a chain have none
     around = circle(RADIUS)
     figure = go.Figure(layout={"margin": MARGINS})
-    for place, (mean, spread) in enumerate(zip(means, covariances, strict=True)):
+    for position, (mean, spread) in enumerate(zip(means, covariances, strict=True)):
         both = spread[:2, :2] if np.ndim(spread) == 2 else np.diag(spread[:2])
         x, y = np.linalg.cholesky(both) @ around + mean[:2, None]
-        words = f"state {place}" if weights is None else f"{place}: weight {weights[place]:.2f}"
-        colour = COLOURS[place % 7]
+        words = (
+            f"state {position}"
+            if weights is None
+            else f"{position}: weight {weights[position]:.2f}"
+        )
+        colour = COLOURS[position % 7]
         figure.add_scatter(
             x=x.tolist(), y=y.tolist(), mode="lines", name=words, line={"color": colour}
         )
@@ -123,14 +127,14 @@ def topics(model: Any) -> Iterator[Picture]:
     go = plotly()
     names = np.array(feature_names(model, shares.shape[1]))
     figure = go.Figure(layout={"margin": {**MARGINS, "l": 140}})
-    for place, row in enumerate(shares[:7]):
+    for position, row in enumerate(shares[:7]):
         best = np.argsort(-row)[:8]
         figure.add_bar(
             x=row[best].tolist(),
-            y=[f"{names[k]} ({place + 1})" for k in best],
+            y=[f"{names[k]} ({position + 1})" for k in best],
             orientation="h",
-            name=f"topic {place + 1}",
-            marker={"color": COLOURS[place % 7]},
+            name=f"topic {position + 1}",
+            marker={"color": COLOURS[position % 7]},
         )
     figure.update_xaxes(title="probability", rangemode="tozero")
     figure.update_yaxes(autorange="reversed")

@@ -88,10 +88,10 @@ def _in_panels(tabs: dict[str, list[str]]) -> list[str]:
     return made
 
 
-def _data(place: int, picture: Picture) -> str:
+def _data(position: int, picture: Picture) -> str:
     """The figure as the script reads it."""
     content = picture.figure.to_json().replace("</", "<\\/")
-    return f'<script type="application/json" id="data-picture{place}">{content}</script>'
+    return f'<script type="application/json" id="data-picture{position}">{content}</script>'
 
 
 def _what_it_holds(pictures: list[Picture]) -> str:

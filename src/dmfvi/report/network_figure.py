@@ -27,15 +27,15 @@ def network_picture(model: Any) -> Iterator[Picture]:
     if graph is None or graph.n_nodes < 2:
         return
     figure = plotly().Figure(layout={"margin": MARGINS, "showlegend": False})
-    places = (
+    positions = (
         nx.circular_layout(graph.graph)
         if graph.n_nodes <= 12
         else nx.spring_layout(graph.graph, seed=0)
     )
-    _add_links(figure, graph, places)
+    _add_links(figure, graph, positions)
     figure.add_scatter(
-        x=[float(places[i][0]) for i in range(graph.n_nodes)],
-        y=[float(places[i][1]) for i in range(graph.n_nodes)],
+        x=[float(positions[i][0]) for i in range(graph.n_nodes)],
+        y=[float(positions[i][1]) for i in range(graph.n_nodes)],
         mode="markers+text" if graph.n_nodes <= MOST_LABELS else "markers",
         text=[str(label) for label in graph.labels],
         textposition="top center",
@@ -62,12 +62,12 @@ def network_picture(model: Any) -> Iterator[Picture]:
     yield Picture("Network", words, figure, height=540, tab=NETWORK)
 
 
-def _add_links(figure: Any, graph: Network, places: Any) -> None:
+def _add_links(figure: Any, graph: Network, positions: Any) -> None:
     x: list[float | None] = []
     y: list[float | None] = []
     for one, other in graph.edges:
-        x += [float(places[one][0]), float(places[other][0]), None]
-        y += [float(places[one][1]), float(places[other][1]), None]
+        x += [float(positions[one][0]), float(positions[other][0]), None]
+        y += [float(positions[one][1]), float(positions[other][1]), None]
     figure.add_scatter(x=x, y=y, mode="lines", line={"color": GREY, "width": 1}, hoverinfo="skip")
 
 

@@ -58,7 +58,7 @@ def feature_names(model: Any, count: int) -> list[str]:
     known = getattr(model, "feature_names_in_", None) if known is None else known
     if known is not None and len(known) == count:
         return [str(name) for name in known]
-    return [f"feature {place}" for place in range(count)]
+    return [f"feature {position}" for position in range(count)]
 
 
 def circle(radius: float, points: int = 80) -> Any:

@@ -64,19 +64,19 @@ def _coefficients(model: Any) -> Iterator[Picture]:
         deviations = _coefficient_deviations(model, rows)
     figure = go.Figure(layout={"margin": {**MARGINS, "l": 140}})
     names = feature_names(model, rows.shape[1])[:MOST]
-    for place, (row, spread) in enumerate(zip(rows, deviations, strict=True)):
+    for position, (row, spread) in enumerate(zip(rows, deviations, strict=True)):
         figure.add_scatter(
             x=row[:MOST].tolist(),
             y=names,
             mode="markers",
-            name=f"class {place + 1}" if len(rows) > 1 else "",
+            name=f"class {position + 1}" if len(rows) > 1 else "",
             showlegend=len(rows) > 1,
             error_x={
                 "type": "data",
                 "array": (Z * spread[:MOST]).tolist(),
-                "color": COLOURS[place % 7],
+                "color": COLOURS[position % 7],
             },
-            marker={"color": COLOURS[place % 7], "size": 8},
+            marker={"color": COLOURS[position % 7], "size": 8},
         )
     figure.add_vline(x=0.0, line={"color": "#8d99a6", "dash": "dot"})
     figure.update_xaxes(title="coefficient")
@@ -125,7 +125,7 @@ def _densities(table: SummaryTable) -> Picture:
     """One density at a time, chosen by its name: parameters have different units."""
     figure = plotly().Figure(layout={"margin": {**MARGINS, "t": 60}})
     rows = table.rows[:MOST]
-    for place, row in enumerate(rows):
+    for position, row in enumerate(rows):
         x, y = _density(row)
         figure.add_scatter(
             x=x.tolist(),
@@ -133,16 +133,16 @@ def _densities(table: SummaryTable) -> Picture:
             fill="tozeroy",
             mode="lines",
             name=row.term,
-            visible=place == 0,
+            visible=position == 0,
             line={"color": COLOURS[0]},
         )
     buttons = [
         {
             "label": row.term,
             "method": "update",
-            "args": [{"visible": [k == place for k in range(len(rows))]}],
+            "args": [{"visible": [k == position for k in range(len(rows))]}],
         }
-        for place, row in enumerate(rows)
+        for position, row in enumerate(rows)
     ]
     menu = {"buttons": buttons, "x": 0.0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
     figure.update_layout(updatemenus=[menu], showlegend=False)

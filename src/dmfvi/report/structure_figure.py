@@ -31,8 +31,8 @@ def structure_figure(
     figure = Figure(figsize=(12, 6), layout="constrained")
     FigureCanvasAgg(figure)
     magnify, radius = _magnification(structure, covariance, level)
-    for place, (elevation, azimuth) in enumerate(((20, -60), (20, 30)), 1):
-        ax = figure.add_subplot(1, 2, place, projection="3d")
+    for position, (elevation, azimuth) in enumerate(((20, -60), (20, 30)), 1):
+        ax = figure.add_subplot(1, 2, position, projection="3d")
         _draw(ax, structure, covariance, magnify * radius)
         ax.view_init(elevation, azimuth)
     figure.suptitle(_title(structure, level, kind, magnify))

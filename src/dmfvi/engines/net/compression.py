@@ -102,16 +102,16 @@ class Compressor:
         change = (payload - earlier)[head:]
         if not (np.abs(change).max(initial=0.0) < LARGEST_CHANGE):
             return None
-        places, arriving = None, change
+        positions, arriving = None, change
         if code == SPARSE:
-            places = _largest(change, allowed)
-            if 8 * len(places) >= 4 * payload.size:  # not shorter than single precision
+            positions = _largest(change, allowed)
+            if 8 * len(positions) >= 4 * payload.size:  # not shorter than single precision
                 return None
-            change = arriving = change[places].astype(np.float32).astype(np.float64)
+            change = arriving = change[positions].astype(np.float32).astype(np.float64)
         else:
             units, whole = quantized(change, code)
             arriving = from_quantized(units, whole)
-        difference = Difference(number, payload.size, payload[:head], places, change)
+        difference = Difference(number, payload.size, payload[:head], positions, change)
         received = difference._replace(values=arriving).added_to(earlier)
         if not (np.linalg.norm(received - payload) <= allowed):  # nor where it is not a number
             return None

@@ -93,7 +93,7 @@ class Difference(NamedTuple):
     reference: int  # round of the earlier message
     size: int
     head: NDArray[Any]
-    places: NDArray[Any] | None  # of the numbers that have changed, after the head; None: all
+    positions: NDArray[Any] | None  # of the numbers that have changed, after the head; None: all
     values: NDArray[Any]
 
     def added_to(self, earlier: NDArray[Any]) -> NDArray[Any]:
@@ -101,10 +101,10 @@ class Difference(NamedTuple):
         whole = np.array(earlier, dtype=np.float64)
         whole[: len(self.head)] = self.head
         rest = whole[len(self.head) :]
-        if self.places is None:
+        if self.positions is None:
             rest += self.values
         else:
-            rest[self.places] += self.values
+            rest[self.positions] += self.values
         return whole
 
 
@@ -255,8 +255,11 @@ def pack_difference(difference: Difference, dtype: int) -> bytes:
     head = np.ascontiguousarray(difference.head, dtype="<f8")
     parts = [PREAMBLE.pack(difference.reference, difference.size, len(head)), head.tobytes()]
     if dtype == SPARSE:
-        assert difference.places is not None
-        parts += [COUNT.pack(len(difference.places)), difference.places.astype("<u4").tobytes()]
+        assert difference.positions is not None
+        parts += [
+            COUNT.pack(len(difference.positions)),
+            difference.positions.astype("<u4").tobytes(),
+        ]
         parts += [difference.values.astype("<f4").tobytes()]
     else:
         units, whole = quantized(difference.values, dtype)
@@ -275,9 +278,9 @@ def unpack_difference(body: memoryview, dtype: int) -> Difference:
         raise Malformed("difference")
     head = np.frombuffer(body, dtype="<f8", count=n_head, offset=PREAMBLE.size)
     at = PREAMBLE.size + 8 * n_head
-    places: NDArray[Any] | None = None
+    positions: NDArray[Any] | None = None
     if dtype == SPARSE:
-        places, values = _sparse(body[at:], n)
+        positions, values = _sparse(body[at:], n)
     else:
         integer, n_blocks = INTEGERS[dtype], -(-n // BLOCK)
         if rest != 4 * n_blocks + integer.itemsize * n:
@@ -289,7 +292,7 @@ def unpack_difference(body: memoryview, dtype: int) -> Difference:
         values = from_quantized(units, whole)
     if not (np.isfinite(head).all() and np.isfinite(values).all()):
         raise Malformed("not finite")
-    return Difference(reference, size, head, places, values)
+    return Difference(reference, size, head, positions, values)
 
 
 def _sparse(body: memoryview, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -298,8 +301,8 @@ def _sparse(body: memoryview, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
     (count,) = COUNT.unpack_from(body)
     if count > n or len(body) != COUNT.size + 8 * count:
         raise Malformed("difference")
-    places = np.frombuffer(body, dtype="<u4", count=count, offset=COUNT.size).astype(np.int64)
+    positions = np.frombuffer(body, dtype="<u4", count=count, offset=COUNT.size).astype(np.int64)
     values = np.frombuffer(body, dtype="<f4", count=count, offset=COUNT.size + 4 * count)
-    if count and (places[-1] >= n or (np.diff(places) <= 0).any()):
+    if count and (positions[-1] >= n or (np.diff(positions) <= 0).any()):
         raise Malformed("difference")
-    return places, values.astype(np.float64)
+    return positions, values.astype(np.float64)

@@ -383,7 +383,7 @@ def _ascending(ids: tuple[int, ...]) -> bool:
 
 
 def _read(payload: bytes, node: int, at: int) -> tuple[Entry, int]:
-    """That node's entry from a place in a view, and where the next one begins."""
+    """That node's entry from a position in a view, and where the next one begins."""
     begins = at
     fields = FIELDS.unpack_from(payload, at)
     version, news, done_in, begun_in, start, attempt, rows, digest, flags, n_sources, n_peers = (

@@ -211,8 +211,8 @@ class GlmEstimator(GlmPredictions):
             offset = offset + np.log(exposure)
         if self.family in LABELLED:
             order = np.argsort(self.classes_, kind="stable")
-            places = order[np.searchsorted(self.classes_, y, sorter=order)]
-            return Targets(places.astype(np.float64), offset, weight, trials)
+            positions = order[np.searchsorted(self.classes_, y, sorter=order)]
+            return Targets(positions.astype(np.float64), offset, weight, trials)
         return Targets(check_targets(self.family, y, trials), offset, weight, trials)
 
     def _check_classes(self) -> None:

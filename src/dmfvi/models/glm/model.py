@@ -311,11 +311,15 @@ class GeneralizedLinear(Model):
     def posterior(self, belief: GlmBelief) -> MultivariateNormal:
         return belief.q
 
-    def describe(self, place: int) -> str:
+    def describe(self, position: int) -> str:
         size = len(self.prior_mean)
-        if place < size:
-            return f"statistic {place} (linear term)"
-        return f"statistic {place} (precision)" if place < size * (size + 3) // 2 else "the bound"
+        if position < size:
+            return f"statistic {position} (linear term)"
+        return (
+            f"statistic {position} (precision)"
+            if position < size * (size + 3) // 2
+            else "the bound"
+        )
 
 
 def opposite(

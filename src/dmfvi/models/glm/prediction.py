@@ -254,18 +254,18 @@ class GlmPredictions(Regression):
             if unknown:
                 raise ValueError(f"y has {unknown[:3]}, the model knows {self.classes_.tolist()}")
             order = np.argsort(self.classes_, kind="stable")
-            places = order[np.searchsorted(self.classes_, target, sorter=order)]
+            positions = order[np.searchsorted(self.classes_, target, sorter=order)]
         if family == "bernoulli":
-            log_y, new = of_targets("binomial", self._link, places.astype(float), eta, rng)
-            return Pointwise({"y": places}, {"y": log_y}, {"y": new.astype(np.int64)})
+            log_y, new = of_targets("binomial", self._link, positions.astype(float), eta, rng)
+            return Pointwise({"y": positions}, {"y": log_y}, {"y": new.astype(np.int64)})
         if family in ("ordinal", "multinomial"):
             if family == "ordinal":
                 log_chance = log_ordered(eta, theta[:, size:], self._link)
             else:
                 outputs = theta.reshape(len(theta), -1, size) @ design.T
                 log_chance = log_softmax_of(np.swapaxes(outputs, 1, 2), len(self.classes_))
-            log_y, drawn = of_classes(places, log_chance, rng)
-            return Pointwise({"y": places}, {"y": log_y}, {"y": drawn})
+            log_y, drawn = of_classes(positions, log_chance, rng)
+            return Pointwise({"y": positions}, {"y": log_y}, {"y": drawn})
         dispersion = np.exp(self.posterior_.sample(np.random.default_rng(seed), len(theta))[:, -1:])
         if family == "binomial" and trials is None:
             raise ValueError("rows of a binomial model need trials, one number for each row")

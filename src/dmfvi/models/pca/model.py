@@ -335,7 +335,7 @@ class BayesianPcaModel(Model):
         return tilts
 
     def tilts(self, belief: PcaBelief, values: Callable[[PcaBelief], FloatArray]) -> FloatArray:
-        """Of quantities of E[W~] and q(tau), in the places of linear and of the noise."""
+        """Of quantities of E[W~] and q(tau), in the positions of linear and of the noise."""
         layout, d, k = self.layout, *belief.mean.shape
         variances = np.diagonal(belief.covariance, axis1=-2, axis2=-1)
         steps = SMALL_STEP * np.sqrt(np.broadcast_to(variances, (d, k))).ravel()

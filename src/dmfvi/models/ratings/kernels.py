@@ -173,7 +173,7 @@ def _threads(many: bool) -> int | None:
 
 
 def _by_precision(records: NDArray[Any]) -> tuple[NDArray[np.float32], FloatArray]:
-    """The records where their precision belongs, and nothing in the other place."""
+    """The records where their precision belongs, and nothing in the other position."""
     if records.dtype == np.float32:
         return records, np.empty((0, records.shape[1]))
     return np.empty((0, records.shape[1]), dtype=np.float32), records
