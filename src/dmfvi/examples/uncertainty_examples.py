@@ -12,6 +12,7 @@ pca = BayesianPCA(2, network=Network.ring(4), random_state=0).fit(rows)
 location = pca.uncertainty("location")  # linear response
 print(location.mean, location.std)
 low, high = location.interval  # of level=0.9
+draws = location.sample(1000, random_state=0)  # from the corrected Gaussian
 print(pca.uncertainty("location", method="mean-field").std)  # too small
 print(
     pca.uncertainty(lambda fitted: fitted.get_covariance()[0, 1])
