@@ -22,7 +22,9 @@ nav { display: flex; flex-wrap: wrap; gap: 0 0.2rem; margin: 1rem 0 0; border-bo
 nav a { color: var(--soft); padding: 0.5rem 0.6rem; text-decoration: none; border-bottom: 3px solid transparent; }
 nav a:hover { color: var(--ink); }
 nav a[aria-selected="true"] { color: var(--ink); border-bottom-color: var(--mark); }
-nav a:focus-visible, .panel:focus-visible { outline: 2px solid var(--mark); outline-offset: 2px; }
+nav a:focus-visible { outline: 2px solid var(--mark); outline-offset: 2px; }
+.panel { scroll-margin-top: 100vh; }
+.panel:focus-visible { outline: none; box-shadow: -12px 0 0 -9px var(--mark); }
 footer { margin-top: 3rem; color: var(--soft); font-size: 0.85rem; }
 @media (max-width: 600px) { td, th { padding: 0.25rem 0.3rem; font-size: 0.85rem; } nav a { padding: 0.5rem 0.45rem; } }
 @media print { nav { display: none; } .panel[hidden] { display: block; } .picture, table { break-inside: avoid; } }
