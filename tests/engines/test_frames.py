@@ -91,9 +91,9 @@ def test_sparse_differences_come_back() -> None:
 @pytest.mark.parametrize(
     ("code", "changes"),
     [
-        (SPARSE, {"places": np.array([0, 7, 37])}),  # beyond the end
-        (SPARSE, {"places": np.array([7, 0, 36])}),  # out of order
-        (SPARSE, {"places": np.array([7, 7, 36])}),
+        (SPARSE, {"positions": np.array([0, 7, 37])}),  # beyond the end
+        (SPARSE, {"positions": np.array([7, 0, 36])}),  # out of order
+        (SPARSE, {"positions": np.array([7, 7, 36])}),
         (SPARSE, {"size": 4}),  # fewer numbers than changes
         (SPARSE, {"values": np.array([1.0, np.inf, 2.0])}),
         (SPARSE, {"head": np.array([1.0, np.nan, 2.0])}),

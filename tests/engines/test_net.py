@@ -255,7 +255,7 @@ def test_a_neighbour_with_the_right_epoch_cannot_crash_or_fill_a_node() -> None:
         node.listen(0.0)
 
     send_difference(DIFFERENCE8)  # of a message that this node has not seen
-    send_difference(SPARSE, size=2**31, places=np.array([2**30]), values=np.ones(1))
+    send_difference(SPARSE, size=2**31, positions=np.array([2**30]), values=np.ones(1))
     send(payload=np.ones(5))
     send(payload=np.full(8, 1e308))
     send(round=2**62)
@@ -275,7 +275,7 @@ def test_a_neighbour_with_the_right_epoch_cannot_crash_or_fill_a_node() -> None:
     send()
     assert (1, 0) in node.mail  # a good frame still comes through
     send_difference(DIFFERENCE8, size=7, values=np.ones(7))
-    send_difference(SPARSE, size=2**31, places=np.array([2**30]), values=np.ones(1))
+    send_difference(SPARSE, size=2**31, positions=np.array([2**30]), values=np.ones(1))
     send_difference(DIFFERENCE8, values=np.full(8, 1e38))
     send_difference(DIFFERENCE8)
     assert set(node.mail[1, 0]) == {3, 4}
