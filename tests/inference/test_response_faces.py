@@ -195,10 +195,47 @@ def test_estimators_without_it_say_what_to_use() -> None:
     rows = RNG.normal(size=(40, 4))
     with pytest.raises(ValueError, match=r"PPCA has no uncertainty.*use BayesianPCA"):
         PPCA(2, random_state=0).fit(rows).uncertainty("location")
-    with pytest.raises(
-        ValueError, match=r"MixtureOfPCA has no uncertainty.*local steps keep state"
-    ):
+    with pytest.raises(ValueError, match=r"MixtureOfPCA has no uncertainty of 'location'"):
         MixtureOfPCA(2, random_state=0).fit(rows).uncertainty("location")
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_clusters_far_apart_are_as_uncertain_as_a_pca_of_each(missing: float) -> None:
+    rng = np.random.default_rng(0)
+    parts = [
+        shift + rng.normal(size=(40, 1)) @ rng.normal(size=(1, 4)) + 0.3 * rng.normal(size=(40, 4))
+        for shift in (0.0, 12.0)
+    ]
+    rows = np.concatenate(parts)[rng.permutation(80)]
+    rows[rng.random(rows.shape) < missing] = np.nan
+    rows = rows[~np.isnan(rows).all(1)]
+    network = Network.from_edges([(0, 1), (1, 2), (2, 0), (2, 3)])
+    pooled, nodes = (
+        MixtureOfPCA(2, 1, network=graph, random_state=0, tol=1e-8).fit(rows)
+        for graph in (None, network)
+    )
+    means, noise = pooled.uncertainty("means"), pooled.uncertainty("noise")
+    assert not means.notes
+    for k, cluster in enumerate(
+        np.split(rows[np.argsort(pooled.predict(rows))], [np.sum(pooled.predict(rows) == 0)])
+    ):
+        alone = BayesianPCA(1, random_state=0, tol=1e-8).fit(cluster)
+        np.testing.assert_allclose(means.std[k], alone.uncertainty("location").std, rtol=0.02)
+        np.testing.assert_allclose(noise.std[k], alone.uncertainty("noise").std, rtol=0.02)
+    weights = pooled.uncertainty("weights")
+    share = np.mean(pooled.predict(rows) == 0)
+    np.testing.assert_allclose(weights.std, np.sqrt(share * (1 - share) / len(rows)), rtol=0.05)
+    np.testing.assert_allclose(nodes.uncertainty("means").std, means.std, rtol=1e-7)
+    bits = {nodes.at_node(k).uncertainty("means").std.tobytes() for k in range(4)}
+    assert len(bits) == 1
+
+
+def test_clusters_that_overlap_are_named() -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    fitted = MixtureOfPCA(2, 1, random_state=0).fit(rows)
+    with pytest.warns(UserWarning, match="component"):
+        notes = fitted.uncertainty("means").notes
+    assert any("overlap" in note or "has 0.0 rows" in note for note in notes)
 
 
 def test_intervals_stay_where_the_quantity_lies() -> None:

@@ -31,6 +31,26 @@ OVERLAP = 3.0
 EMPTY = 1.0
 
 
+def overlaps(
+    means: FloatArray, covariances: Sequence[FloatArray] | FloatArray, rows: FloatArray
+) -> Iterable[str]:
+    """Words about components with fewer than one of these rows, and about those that overlap."""
+    empty = {k: float(count) for k, count in enumerate(rows) if count < EMPTY}
+    for k, count in empty.items():
+        yield (
+            f"component {k} has {count:.1f} rows: what belongs to it is the prior's; the others may hold several that overlap"
+        )
+    for one, other in combinations([k for k in range(len(means)) if k not in empty], 2):
+        between = means[one] - means[other]
+        precision = inverse(0.5 * (covariances[one] + covariances[other]))
+        apart = float(np.sqrt(between @ precision @ between))
+        if apart < OVERLAP:
+            yield (
+                f"components {one} and {other} overlap, their means are {apart:.1f} deviations apart: intervals of "
+                "what belongs to them are not to be trusted"
+            )
+
+
 class ClusterEstimator(DensityMixin, NetworkEstimator):
     """Rows belong to clusters; missing entries are marginalised."""
 
@@ -217,22 +237,7 @@ class GaussianComponents(NetworkEstimator):
         yield from super()._doubts()
         full = self.covariance_type == "full"
         spread = self.covariances_ if full else [np.diag(row) for row in self.covariances_]
-        rows = self._rows_of_components()
-        empty = {k: float(count) for k, count in enumerate(rows) if count < EMPTY}
-        for k, count in empty.items():
-            yield (
-                f"component {k} has {count:.1f} rows: what belongs to it is the prior's; the others may hold several that overlap"
-            )
-        filled = [k for k in range(len(self.means_)) if k not in empty]
-        for one, other in combinations(filled, 2):
-            between = self.means_[one] - self.means_[other]
-            precision = inverse(0.5 * (spread[one] + spread[other]))
-            apart = float(np.sqrt(between @ precision @ between))
-            if apart < OVERLAP:
-                yield (
-                    f"components {one} and {other} overlap, their means are {apart:.1f} deviations apart: intervals of "
-                    "what belongs to them are not to be trusted"
-                )
+        yield from overlaps(self.means_, spread, self._rows_of_components())
 
     def _draw(
         self, location: FloatArray, precision: FloatArray, rng: np.random.Generator

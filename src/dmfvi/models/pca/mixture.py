@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, replace
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +15,7 @@ from dmfvi.estimator import generator_of
 from dmfvi.inference.result import InferenceObserver
 from dmfvi.inference.starts import FeatureUnits, agree_on_units
 from dmfvi.linalg import FloatArray
-from dmfvi.models.mixture.base import ClusterEstimator
+from dmfvi.models.mixture.base import ClusterEstimator, overlaps
 from dmfvi.models.mixture.gaps import mixture_quantile
 from dmfvi.models.pca.belief import PcaPrior
 from dmfvi.models.pca.mixture_model import (
@@ -68,11 +70,10 @@ class MixtureOfPCA(ClusterEstimator):
     {shared attributes}
     """
 
-    _no_response = (
-        "its local steps keep state, so that statistics do not follow from the posterior alone; impute and sample "
-        "have the uncertainty of predictions, and BayesianPCA fitted to the rows of one cluster that of its parameters"
+    _uncertain = MappingProxyType(
+        {"weights": "weights_", "means": "means_", "noise": "noise_variance_"}
     )
-
+    _summarised = ("weights", "means", "noise")
     _one_noise = True
 
     n_clusters: int = 2
@@ -168,6 +169,15 @@ class MixtureOfPCA(ClusterEstimator):
         made = [cluster.predict(data) for cluster in self.posterior_.clusters]
         means, variances = (np.stack(parts, axis=1) for parts in zip(*made, strict=True))
         return self.predict_proba(data), means, variances
+
+    def _doubts(self) -> Iterable[str]:
+        """Clusters without rows, and those that overlap."""
+        yield from super()._doubts()
+        q = self.posterior_.weights.concentration_minus_one
+        rows = q - self.posterior_.prior_weights.concentration_minus_one
+        noise = self.noise_variance_[:, None, None] * np.eye(self.means_.shape[1])
+        spread = np.swapaxes(self.components_, 1, 2) @ self.components_ + noise
+        yield from overlaps(self.means_, spread, rows)
 
     def _check_settings(self, n_features: int) -> None:
         check_whole("n_clusters", self.n_clusters, 1)

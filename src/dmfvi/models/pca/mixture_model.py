@@ -10,13 +10,14 @@ columns and change of coordinates are those of ``BayesianPcaModel``. Per row and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dmfvi.families import Dirichlet
 from dmfvi.inference.model import Broadcast, Coroutine, Model, Update
+from dmfvi.inference.sensitivity import family_tilts
 from dmfvi.inference.starts import consensus_kmeans
 from dmfvi.linalg import (
     FloatArray,
@@ -38,6 +39,8 @@ from dmfvi.tags import stored_as
 SWITCHED_OFF = 1e-6
 #: sweeps before ARD may switch columns off
 WARM_UP_SWEEPS = 5
+#: updates of loadings and precisions at most, and the relative change at which they have settled
+MOST_UPDATES, SETTLED = 200, 1e-13
 #: least part of the average variance that a component's noise has at the start
 NOISE_FLOOR = 1e-3
 
@@ -166,7 +169,17 @@ class MixtureOfPcaModel(Model):
 
     @property
     def memoryless(self) -> bool:
-        return False  # a component without rows keeps its belief, which does not follow from the sum of statistics
+        # a component without rows keeps its belief, which does not follow from the sum of statistics; near a fitted
+        # belief, where linear response needs this, it stays without rows
+        return not self.component.expansion
+
+    def blocks(self, total: FloatArray) -> Sequence[slice]:
+        size = self.component.layout.size
+        return [
+            slice(k * size + block.start, k * size + block.stop)
+            for k in range(self.n_clusters)
+            for block in (*self.component.layout.blocks, slice(size - 2, size - 1))
+        ]
 
     def posterior(self, belief: MixturePcaBelief) -> MixturePcaPosterior:
         clusters = tuple(self.component.posterior(b) for b in belief.components)
@@ -176,6 +189,50 @@ class MixtureOfPcaModel(Model):
         """Columns in the same order and with the same signs at all nodes."""
         first, *others = super().posteriors(beliefs)
         return [first, *(p.aligned_to(first) for p in others)]
+
+    # -- linear response --------------------------------------------------------------
+
+    def for_response(self) -> MixtureOfPcaModel:
+        return replace(self, component=self.component.for_response())
+
+    def belief_from(
+        self, total: FloatArray, own: FloatArray, belief: MixturePcaBelief
+    ) -> MixturePcaBelief:
+        """Loadings and the prior precisions of their columns follow from each other: both are updated until they settle."""
+        for _ in range(MOST_UPDATES):
+            before, belief = belief, self.absorb(total, own, belief).belief
+            if self.change(belief, before) < SETTLED:
+                break
+        return belief
+
+    def expected(self, belief: MixturePcaBelief) -> FloatArray:
+        found = np.concatenate([*(self.component.expected(b) for b in belief.components), [0.0]])
+        found[self._counts] = belief.weights.expected.log
+        return found
+
+    def tilts(
+        self, belief: MixturePcaBelief, values: Callable[[MixturePcaBelief], FloatArray]
+    ) -> FloatArray:
+        """Of quantities of the clusters' E[W~] and q(tau), and of q(pi)."""
+        parts = []
+        for k, old in enumerate(belief.components):
+
+            def of_cluster(new: PcaBelief, k: int = k) -> FloatArray:
+                changed = (*belief.components[:k], new, *belief.components[k + 1 :])
+                return values(replace(belief, components=changed))
+
+            parts.append(self.component.tilts(old, of_cluster))
+        found = np.concatenate([*parts, np.zeros((len(parts[0]), 1))], axis=1)
+        found[:, self._counts] = family_tilts(
+            belief.weights, lambda weights: values(replace(belief, weights=weights))
+        )
+        return found
+
+    @property
+    def _counts(self) -> slice:
+        """Where the total has the number of rows of each cluster."""
+        size = self.component.layout.size
+        return slice(size - 2, self.n_clusters * size, size)
 
     # -- start ------------------------------------------------------------------------
 
@@ -297,4 +354,6 @@ class MixtureOfPcaModel(Model):
             float(share.sum()),
             0.0,
         )
+        if not self.component.expansion:
+            return statistics
         return statistics.in_coordinates(inverse(b.coordinates))
