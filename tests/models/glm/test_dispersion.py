@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.special import gammaln
 
 from dmfvi import GeneralizedLinearModel, Network
+from dmfvi.models.glm.dispersion import _integrated
+from dmfvi.models.glm.targets import Targets
 
 RNG = np.random.default_rng(60)
 COUNTS = RNG.poisson(3.0 * RNG.gamma(3.0, 1 / 3.0, 40)).astype(float)
@@ -25,6 +29,16 @@ def by_integration(counts: np.ndarray, precision: np.ndarray, shift: float) -> t
     weights /= weights.sum()
     mean = float((weights * psi).sum())
     return mean, float(np.sqrt((weights * (psi - mean) ** 2).sum()))
+
+
+def alone(coroutine: Any) -> Any:
+    """What it returns where one node has all rows."""
+    try:
+        own = next(coroutine)
+        while True:
+            own = coroutine.send(own)
+    except StopIteration as end:
+        return end.value
 
 
 def fitted(**settings: object) -> GeneralizedLinearModel:
@@ -56,3 +70,18 @@ def test_counts_without_extra_dispersion_keep_a_proper_posterior() -> None:
     p = model.posterior_.parameters()
     assert np.isfinite(p["mean"]).all()
     assert (np.linalg.eigvalsh(p["covariance"]) > 0).all()
+
+
+def test_a_point_that_has_not_found_its_mode_has_no_density() -> None:
+    model = fitted()
+    shard = model._prepared(
+        np.linspace(-1.0, 1.0, 40)[:, None],
+        Targets(COUNTS, np.zeros(40), np.ones(40), np.ones(40)),
+    )
+    prior = np.array([1e8, 1e-9, 0.25])
+    near, far = (
+        alone(_integrated(model._model, shard, np.array([[0.0, start, -1.0]]), prior))
+        for start in (0.0, -8.0)
+    )
+    assert np.isfinite(near).all()
+    assert np.isnan(far).all()

@@ -28,6 +28,8 @@ NARROW = 0.1
 POINTS, REACH = 25, 2.1
 #: Newton steps at most, and the squared length (in posterior deviations) of the last
 NEWTON_STEPS, NEAR_MODE = 30, 1e-6
+#: the same beyond which a point has not found its mode
+SETTLED = 1e-2
 #: numbers of one sum at most
 MOST_NUMBERS = 2**22
 #: share of the posterior that may lie at the ends of the grid
@@ -46,8 +48,7 @@ def agree_on_dispersion(model: GeneralizedLinear, shard: Any, belief: GlmBelief)
     slope = covariance[:-1, -1] / covariance[-1, -1]  # of E_q[b | psi]
     start = np.column_stack([mean[:-1] + np.outer(psi - mean[-1], slope), psi])
     log_density = yield from _integrated(model, shard, start, model.precisions(belief.q))
-    log_density = np.where(np.isfinite(log_density), log_density, -np.inf)
-    if not np.isfinite(log_density.max()):
+    if np.isnan(log_density).any() or not np.isfinite(log_density.max()):
         return belief
     weights = np.exp(log_density - log_density.max()) * np.cosh(grid)
     weights /= weights.sum()
@@ -65,7 +66,10 @@ def agree_on_dispersion(model: GeneralizedLinear, shard: Any, belief: GlmBelief)
 def _integrated(
     model: GeneralizedLinear, shard: Any, points: FloatArray, prior: FloatArray
 ) -> Coroutine:
-    """Log density of psi up to a constant, for points (G, P) that begin beside the modes of the coefficients."""
+    """Log density of psi up to a constant, for points (G, P) that begin beside the modes of the coefficients.
+
+    Minus infinity where the likelihood is no finite number, not a number where no mode was found.
+    """
     n_points, size = points.shape
     here, best = points.copy(), np.full(n_points, -np.inf)
     step, found = np.zeros_like(points), np.full(n_points, -np.inf)
@@ -77,8 +81,8 @@ def _integrated(
         lengths = np.zeros(n_points)
         for k, (total, theta) in enumerate(zip(totals, tried, strict=True)):
             if not np.isfinite(total).all():
-                found[k] = -np.inf
                 step[k] *= 0.5
+                lengths[k] = np.inf if best[k] > -np.inf else 0.0
                 continue
             linear, data, value = model.parts(total)
             value -= 0.5 * float(prior @ (theta - model.prior_mean) ** 2)
@@ -95,4 +99,5 @@ def _integrated(
             found[k] = value + 0.5 * lengths[k] - 0.5 * float(log_det(precision))
         if lengths.max() < NEAR_MODE:
             break
-    return found
+    # far from its mode the gain of a step says nothing
+    return np.where(lengths < SETTLED, found, np.nan)
