@@ -58,10 +58,9 @@ class Usage:
     state: str = ""
     fits: list[float] = field(default_factory=list)  # most memory in each fit after its first round
 
-    @property
-    def growth(self) -> float:
-        """MB from one fit to the next."""
-        return (self.fits[-1] - self.fits[0]) / (len(self.fits) - 1)
+    def growth(self, usual: float) -> float:
+        """MB from one fit to the next; one with less than is ``usual`` in its first fit was stopped while it loaded libraries."""
+        return (self.fits[-1] - max(self.fits[0], usual)) / (len(self.fits) - 1)
 
     def sample(self, pid: int, state: str) -> None:
         try:
@@ -272,7 +271,8 @@ def main() -> int:
         if machines is not None:
             machines.down()
     peaks = [max(each.memory) for each in usage if each.memory]
-    growth = [each.growth for each in usage if len(each.fits) > 1]
+    usual = float(np.median([each.fits[0] for each in usage if each.fits] or [0.0]))
+    growth = [each.growth(usual) for each in usage if len(each.fits) > 1]
     cpu = [each.seconds for each in usage]
     print(f"{episode} episodes, faults {dict(faults)}, exit codes {dict(ends)}, no wrong result")
     print(f"memory per node: median {np.median(peaks):.0f} MB, most {max(peaks):.0f} MB")

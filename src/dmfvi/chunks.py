@@ -27,7 +27,7 @@ def over_chunks(
 ) -> None:
     """Call ``kernel(first, last, *given)`` once for all chunks, or for ranges of them in several threads.
 
-    Each chunk writes to rows of its own, so that results do not depend on the number of threads.
+    Each chunk writes to rows of its own: results depend on the chunks, not on the threads that work on them.
     """
     workers = min(n_chunks, thread_count() if threads is None else threads)
     if workers <= 1:

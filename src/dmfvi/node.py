@@ -114,7 +114,7 @@ def start_node(job: Job, view: LocalView, shard: Any, belief: Any) -> NodeState:
 def step_node(
     job: Job, state: NodeState, inbox: Mapping[int, Message]
 ) -> tuple[NodeState, NodeReport]:
-    """One round: hear the neighbours, agree a little more, sweep when the estimate is ready."""
+    """One round: receive the messages of the neighbours, agree a little more, sweep when the estimate is ready."""
     rule_state, progress = job.rule.advance(
         state.rule, {j: Incoming(m.round, m.payload) for j, m in inbox.items()}
     )

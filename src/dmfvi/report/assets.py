@@ -86,7 +86,7 @@ function choose(position) {
 }
 
 function follow() {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const target = document.getElementById(location.hash.slice(1));
   const position = target === null ? -1 : panels.indexOf(target.closest(".panel"));
   show(Math.max(position, 0));
   if (position >= 0 && !panels.includes(target)) target.scrollIntoView();

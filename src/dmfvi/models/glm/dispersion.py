@@ -37,7 +37,7 @@ AT_THE_ENDS = 1e-3
 
 
 def agree_on_dispersion(model: GeneralizedLinear, shard: Any, belief: GlmBelief) -> Coroutine:
-    """The belief with the posterior mean and variance of psi, the last parameter; as it was where they cannot be told."""
+    """The belief with the posterior mean and variance of psi, the last parameter; unchanged where they cannot be computed."""
     known = belief.q.parameters()
     mean, covariance = np.asarray(known["mean"]), np.asarray(known["covariance"])
     p, deviation = len(mean) - 1, float(np.sqrt(covariance[-1, -1]))
