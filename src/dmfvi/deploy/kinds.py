@@ -140,10 +140,10 @@ class ModelSettings:
             try:
                 return read_as(path, replace(reading, selection=chosen), needed, gaps=True)
             except ValueError as error:  # blame the formula, which named the columns
-                for given in variables:
-                    wrong = f"--columns = {given!r}"
+                for variable in variables:
+                    wrong = f"--columns = {variable!r}"
                     if str(error).startswith(wrong):
-                        text = f"formula = {self.formula!r}: {given!r}{str(error)[len(wrong) :]}"
+                        text = f"formula = {self.formula!r}: {variable!r}{str(error)[len(wrong) :]}"
                         raise ValueError(text) from error
                 raise
         kept = tuple(c for name, c in self.columns.items() if self._may_be_words(name))
