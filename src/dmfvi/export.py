@@ -18,6 +18,15 @@ PARTS: dict[type[Family], tuple[str, ...]] = {
     NormalWishart: ("mean", "precision"),
     NormalGamma: ("mean", "precision"),
 }
+#: axis of a draw that counts features or terms, from the end
+FEATURE_AXES = {
+    "coef": -1,
+    "loadings": -2,
+    "location": -1,
+    "components_mean": -1,
+    "emission_mean": -1,
+    "topics": -1,
+}
 
 
 class Pointwise(NamedTuple):
@@ -61,10 +70,9 @@ class ExportMixin:
         draws, _ = self._seeded_draws(n_draws, random_state)
         variables = {}
         for name, values in draws.items():
-            dims = ["chain", "draw", *(f"{name}_dim_{axis}" for axis in range(values.ndim - 1))]
-            variables[name] = (dims, np.asarray(values)[None])
+            variables[name] = (["chain", "draw", *_dimensions(name, values)], values[None])
         about = {"estimator": type(self).__name__, "inference_library": "dmfvi"}
-        return xarray.Dataset(variables, attrs=about)
+        return xarray.Dataset(variables, self._feature_labels(draws), attrs=about)
 
     def to_arviz(
         self,
@@ -103,7 +111,18 @@ class ExportMixin:
                 made = found.predictive if group == "posterior_predictive" else found.log_likelihood
                 groups[group] = {name: np.asarray(each)[None] for name, each in made.items()}
             groups["observed_data"] = found.observed
-        return _for_arviz(groups)
+        return _for_arviz(groups, self._feature_labels(draws))
+
+    def _feature_labels(self, draws: dict[str, FloatArray]) -> dict[str, list[str]]:
+        """Names of the columns, or of a formula's terms, by dimension; none where the fit had no names."""
+        if not hasattr(self, "feature_names_in_"):
+            return {}
+        names = [str(name) for name in getattr(self, "term_names_", self.feature_names_in_)]
+        found = {}
+        for name, axis in FEATURE_AXES.items():
+            if name in draws and draws[name].shape[axis] == len(names):
+                found[_dimensions(name, draws[name])[axis]] = names
+        return found
 
     def _seeded_draws(
         self, n_draws: int, random_state: int | None
@@ -149,7 +168,12 @@ def named_draws(posterior: Family, rng: np.random.Generator, n_draws: int) -> di
     return {"value": np.asarray(drawn)}
 
 
-def _for_arviz(groups: dict[str, dict[str, Any]]) -> Any:
+def _dimensions(name: str, values: FloatArray) -> list[str]:
+    """As ArviZ calls them, without chain and draw."""
+    return [f"{name}_dim_{axis}" for axis in range(values.ndim - 1)]
+
+
+def _for_arviz(groups: dict[str, dict[str, Any]], coords: dict[str, list[str]]) -> Any:
     """As the ArviZ that is installed has it: before 1.0 that is InferenceData, else a DataTree."""
     from importlib.metadata import PackageNotFoundError, version
 
@@ -158,8 +182,8 @@ def _for_arviz(groups: dict[str, dict[str, Any]]) -> Any:
     except PackageNotFoundError:
         old = False
     if old:
-        return _imported("arviz").from_dict(**groups)
-    return _imported("arviz_base").from_dict(groups)
+        return _imported("arviz").from_dict(**groups, coords=coords)
+    return _imported("arviz_base").from_dict(groups, coords=coords)
 
 
 def _imported(module: str) -> Any:

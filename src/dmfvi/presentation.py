@@ -86,6 +86,12 @@ class PresentationMixin(BaseEstimator):
             lines.append(f"MISSING: the data of node {each['node']} ({each['why']}{since})")
         return "\n".join(lines)
 
+    def _data_in_words(self) -> str:
+        """How many rows were fitted, as far as this process knows."""
+        members = getattr(self, "members_", None)
+        count = sum(m["rows"] for m in members) if members else getattr(self, "n_samples_", 0)
+        return f"{count:,} row{'s' if count > 1 else ''}" if count else ""
+
     def report(self, path: str | Path, title: str | None = None) -> Path:
         """Write an HTML page with the answer, pictures of it, and how the fit went; it needs nothing else to be read."""
         from dmfvi.report.html import write_report

@@ -230,3 +230,13 @@ def test_a_missing_extra_is_one_line(
     assert said.code == ExitCode.ERROR
     assert "Traceback" not in said.err
     assert f"pip install -e '.[{extra}]'" in said.err
+
+
+def test_ratings_given_twice_are_counted_once(tmp_path: Path) -> None:
+    rows = [f"u{u},i{i},{1 + u * i % 5}" for u in range(8) for i in range(6)]
+    file = tmp_path / "r.csv"
+    file.write_text("\n".join(["user,item,rating", *rows, rows[0]]))
+    asked = ["--components", 1, "--sweeps", 2, "--no-cache", "--json"]
+    said = dmfvi_command("ratings", "fit", file, *asked, "--out", tmp_path / "m")
+    assert "1 of 49 ratings repeat a user and item" in said.err
+    assert '"ratings": 48' in said.out

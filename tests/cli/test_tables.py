@@ -254,6 +254,27 @@ def test_a_warning_is_said_once(tmp_path: Path) -> None:
     assert said.err.count("samples without any observed entry: 1") == 1
 
 
+def test_ids_that_no_float_can_hold_are_spoken_of(tmp_path: Path) -> None:
+    """Read as floats, neighbours are equal."""
+    path = tmp_path / "t.csv"
+    rows = [f"{2**53 + 1 + n},{n * n % 7},{n * n % 5}" for n in range(20)]
+    path.write_text("\n".join(["patient,a,b", *rows]))
+    said = dmfvi_command("fit", path, "--components", 1, "--out", tmp_path / "m")
+    assert "column 'patient' looks like an id" in said.err
+
+
+def test_imputed_tables_go_to_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    path, out = tmp_path / "t.csv", tmp_path / "new" / "filled.csv"
+    rows = [f"{n},{n * n % 7},{n * n % 5},x,x,x,x,x,x" for n in range(20)]
+    path.write_text("\n".join(["a,b,c,d,e,f,g,h,i", *rows, "3,,1,x,x,x,x,x,x"]) + "\n")
+    model = tmp_path / "m"
+    dmfvi_command("fit", path, "--columns", "a,b,c", "--components", 1, "--out", model)
+    said = dmfvi_command("impute", path, "--model", model, "--out", out)
+    assert said.code == 0, said.err
+    assert "columns ['d', 'e', 'f', 'g', 'h'] and 1 more are no features" in said.err
+    assert len(lines(out)) == 22
+
+
 def test_a_column_that_looks_like_an_id_is_spoken_of(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     path = tmp_path / "t.csv"

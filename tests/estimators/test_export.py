@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -92,3 +94,26 @@ def test_draws_of_a_regression_are_those_of_its_table() -> None:
     np.testing.assert_allclose(
         draws["intercept"].mean(("chain", "draw")), three.intercept_, atol=0.02
     )
+
+
+def test_columns_keep_their_names(tmp_path: Path) -> None:
+    """In xarray, ArviZ and netCDF; a formula's terms have theirs."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(ROWS, columns=["age", "bmi", "dose", "site"])
+    pca = BayesianPCA(2, random_state=0).fit(frame)
+    linear = BayesianLinearRegression().fit(frame[["age", "bmi"]], frame["dose"])
+    formula = BayesianLinearRegression(formula="dose ~ age + I(bmi**2)").fit(frame)
+    for model, dimension, names in (
+        (pca, "loadings_dim_0", ["age", "bmi", "dose", "site"]),
+        (pca, "location_dim_0", ["age", "bmi", "dose", "site"]),
+        (linear, "coef_dim_0", ["age", "bmi"]),
+        (formula, "coef_dim_0", list(formula.term_names_)),
+    ):
+        data = model.to_xarray(5, random_state=0)
+        assert data.coords[dimension].values.tolist() == names
+        tree = model.to_arviz(5, random_state=0)
+        assert tree["posterior"].coords[dimension].values.tolist() == names
+        data.to_netcdf(tmp_path / "draws.nc", engine="h5netcdf")
+        with xarray.open_dataset(tmp_path / "draws.nc", engine="h5netcdf") as again:
+            xarray.testing.assert_equal(again.load(), data)
+    assert not BayesianLinearRegression().fit(ROWS[:, :2], ROWS[:, 2]).to_xarray(5).coords

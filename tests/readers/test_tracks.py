@@ -152,3 +152,15 @@ def test_a_matrix_may_look_like_observations(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--matrix"):
         read_tracks(tmp_path / "m.npy")
     np.testing.assert_array_equal(read_tracks(tmp_path / "m.npy", matrix=True).data, whole)
+
+
+def test_text_in_other_columns_than_those_of_observations_is_no_matter(tmp_path: Path) -> None:
+    rows = [
+        f"left,{f},{p},{CUBE[2 * f, p]},{CUBE[2 * f + 1, p]}"
+        for f in range(20)
+        for p in range(8)
+        if np.isfinite(CUBE[2 * f, p])
+    ]
+    file = tmp_path / "a.csv"
+    file.write_text("\n".join(["camera,frame,point,x,y", *rows]))
+    np.testing.assert_array_equal(read_tracks(file).data, CUBE)

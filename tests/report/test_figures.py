@@ -33,3 +33,10 @@ def test_what_cannot_be_drawn_is_refused_and_doubts_are_in_the_picture() -> None
     with pytest.warns(UserWarning, match="not converged"):
         model = BayesianPCA(2, max_iter=2, tol=1e-14, random_state=0).fit(ROWS)
     assert "NOT converged" in model.plot_convergence(Figure().subplots()).get_title()
+
+
+def test_one_machine_counts_sweeps() -> None:
+    rows = np.random.default_rng(0).normal(size=(30, 3))
+    for network, unit in ((None, "sweep"), (Network.ring(3), "message round")):
+        model = BayesianPCA(1, random_state=0, network=network).fit(rows)
+        assert model.plot_convergence(Figure().subplots()).get_xlabel() == unit

@@ -47,7 +47,9 @@ def test_every_estimator_has_a_report(kind: str, tmp_path: Path) -> None:
     model = CASES[kind].local()
     text = write_report(model, tmp_path / "report.html").read_text()
     assert type(model).__name__ in ESTIMATORS
-    assert in_words(model).split(".")[0] in text
+    first = in_words(model).split(".")[0]
+    assert first in text
+    assert re.search(r", [\d,]+ (rows|points|ratings|documents)\b", first), first
     assert len(text) < 6_000_000
     for figure in re.findall(
         r'<script type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL
@@ -160,6 +162,7 @@ def test_chains_show_their_states_over_time_where_the_data_are(tmp_path: Path) -
     model = GaussianHMM(2, random_state=0).fit(rows)
     titles = [picture.title for picture in posterior_pictures(model)]
     assert titles == ["States", "Transitions", "States over time", "Posterior densities"]
+    assert in_words(model).startswith("One machine, 50 rows, fitted a GaussianHMM.")
     (drawn,) = states_over_time(model)
     shares = np.array([curve.y for curve in drawn.figure.data])
     np.testing.assert_allclose(shares.T, model.predict_proba(rows), atol=1e-4)
@@ -170,7 +173,11 @@ def test_chains_show_their_states_over_time_where_the_data_are(tmp_path: Path) -
 
 
 def test_structures_have_ellipsoids_of_their_size() -> None:
-    model = StructureFromMotion(random_state=0).fit(make_cube().hidden)
+    tracks = make_cube().hidden
+    model = StructureFromMotion(random_state=0).fit(tracks)
+    frames = len(model.camera_of_frame_)
+    assert 2 * frames == sum(map(len, tracks))
+    assert f", 8 points in {frames} frames, fitted" in in_words(model)
     (drawn,) = structure(model)
     points, mesh = drawn.figure.data
     assert len(points.x) == 8
@@ -191,7 +198,21 @@ def test_ratings_have_a_map_and_a_calibration_if_some_were_held_out(tmp_path: Pa
         share = each.calibration_["share"]
         assert share[-1] == pytest.approx(each.evaluate(*test, level=0.9).coverage)
     assert not hasattr(model.fit(train), "calibration_")
-    assert doubts(model)[0].startswith("The fit made the sweeps that were asked for")
+    begin = "One machine, 1,200 ratings of 39 items by 78 users, fitted a RatingFactorization."
+    assert in_words(model).startswith(begin)
+    assert in_words(load(tmp_path)).startswith(begin)
+
+
+def test_a_fixed_number_of_sweeps_is_not_said_to_be_enough() -> None:
+    made = make_ratings(1500, n_users=100, n_items=40, rank=2, seed=0).ratings.tocoo()
+    train = made.row, made.col, made.data
+    model = RatingFactorization(3, max_iter=3, random_state=0).fit(train)
+    (said,) = doubts(model)
+    assert said.startswith("The fit made the sweeps that were asked for and has not converged")
+    assert "enough" not in said
+    model.fit(train, held_out=tuple(part[:50] for part in train))
+    before, after = model.history_["rmse"][-2:]
+    assert f"held-out ratings from {before:.4g} to {after:.4g}" in doubts(model)[0]
 
 
 def test_the_table_of_estimates_is_in_the_page_and_in_that_of_a_file(tmp_path: Path) -> None:

@@ -184,7 +184,8 @@ def _put_aside(target: Path, written: Sequence[str], data: Path) -> None:
 def _draws_of(target: Path) -> set[str]:
     """Numbers of the draws that are there, also where some are not; a number far beyond the others, as a year, is no draw."""
     name = re.compile(rf"{re.escape(target.stem)}\.([1-9]\d*){re.escape(target.suffix)}")
-    found = (name.fullmatch(file.name) for file in target.parent.iterdir())
+    there = target.parent.iterdir() if target.parent.is_dir() else ()
+    found = (name.fullmatch(file.name) for file in there)
     numbers = sorted(int(each[1]) for each in found if each)
     near = takewhile(lambda pair: pair[1] - pair[0] <= MOST_LACKING, pairwise([0, *numbers]))
     return {str(number) for _, number in near}

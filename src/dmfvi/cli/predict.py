@@ -276,8 +276,9 @@ def input_of(
             )
         if extra:
             done = "copied as they are" if copied else "left out (--id keeps one)"
+            more = f" and {len(extra) - 5} more" if len(extra) > 5 else ""
             print(
-                f"{file}: columns {extra[:5]} are no features of the model, they are {done}",
+                f"{file}: columns {extra[:5]}{more} are no features of the model, they are {done}",
                 file=sys.stderr,
             )
         positions = [sheet.columns.index(c) for c in known]

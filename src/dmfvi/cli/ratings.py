@@ -467,9 +467,10 @@ def _facts(
     sizes = f"{len(model.user_ids_)} x {len(model.item_ids_)}"
     where = "pooled" if model.network is None else str(getattr(model.network, "name", "network"))
     deviations = model.component_deviations_
+    n_ratings = model._sizes[2]  # repeated ones count once
     rows: list[tuple[str, Any, str]] = [
         ("users x items", sizes, sizes),
-        ("ratings", len(table), f"{len(table)}, mean {model.rating_mean_:.3f}"),
+        ("ratings", n_ratings, f"{n_ratings}, mean {model.rating_mean_:.3f}"),
         ("network", where, where),
         ("sweeps", model.n_iter_, str(model.n_iter_)),
         ("converged", bool(model.converged_), converged_words(model, "--sweeps")),

@@ -137,7 +137,15 @@ class ModelSettings:
             variables = [*parsed(self.formula).variables, *target_variables(self.formula)]
             needed = tuple(dict.fromkeys([*variables, *self.columns.values()]))
             chosen = replace(reading.selection, columns=needed)
-            return read_as(path, replace(reading, selection=chosen), needed, gaps=True)
+            try:
+                return read_as(path, replace(reading, selection=chosen), needed, gaps=True)
+            except ValueError as error:  # blame the formula, which named the columns
+                for variable in variables:
+                    wrong = f"--columns = {variable!r}"
+                    if str(error).startswith(wrong):
+                        text = f"formula = {self.formula!r}: {variable!r}{str(error)[len(wrong) :]}"
+                        raise ValueError(text) from error
+                raise
         kept = tuple(c for name, c in self.columns.items() if self._may_be_words(name))
         selected = reading
         if reading.selection.columns:  # what is named beside the features takes part, too

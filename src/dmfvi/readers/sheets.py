@@ -337,8 +337,7 @@ def _sheet(file: Path, rows: list[Row], how: TableFormat, separator: str) -> She
         rows = rows[1:]
     if not rows:
         raise ValueError(
-            f"{file} holds an array of shape (0, {len(columns or [])}): "
-            "a table needs samples in rows and features in columns"
+            f"{file} has a line of {len(columns or [])} column names and no rows below it"
         )
     width = len(columns) if columns is not None else len(rows[0].cells)
     for row in rows:
@@ -418,7 +417,7 @@ def _typed(
     cells = [Row(line, [_as_text(v) for v in row]) for line, row in enumerate(rows, 2)]
     plain = TableFormat(missing=how.missing, percent=how.percent)
     if not cells or not names:
-        raise ValueError(f"{file} holds an array of shape ({len(cells)}, {len(names)}): no samples")
+        raise ValueError(f"{file} has {len(names)} columns and {len(cells)} rows: nothing to read")
     return Sheet(file, names, cells, plain)
 
 

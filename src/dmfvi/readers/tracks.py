@@ -13,6 +13,7 @@ import numpy as np
 
 from dmfvi.linalg import FloatArray, plain
 from dmfvi.models.sfm.tracks import Tracks
+from dmfvi.readers.sheets import read_sheet
 from dmfvi.readers.tables import Column, Table, read_table
 
 #: columns of a .csv with one observation a line
@@ -53,8 +54,8 @@ def read_tracks(
             raise ValueError(
                 f"--columns needs the columns of frame, point, x and y (columns=), received {list(columns)}"
             )
-        return Tracks(_from_observations(read_table(file, columns=columns), file), file.stem)
-    table = read_table(file)
+        return Tracks(_from_observations(_read_numbers(file, columns), file), file.stem)
+    table = _read_numbers(file, () if matrix else _named_columns(file))
     names = [c.lower() for c in table.columns or []]
     if matrix:
         return Tracks(_even(table.data, file), file.stem)
@@ -72,6 +73,28 @@ def read_tracks(
             f"columns of frame, point, x and y (--columns {example}), or say that it is a matrix (--matrix)"
         )
     return Tracks(_even(table.data, file), file.stem)
+
+
+def _named_columns(file: Path) -> list[Column]:
+    """The columns of observations where all four have their names; others may hold text then."""
+    if file.suffix.lower() not in (".csv", ".tsv"):
+        return []
+    names = {c.lower(): c for c in read_sheet(file).columns or []}
+    return [names[c] for c in LONG_COLUMNS] if set(LONG_COLUMNS) <= set(names) else []
+
+
+def _read_numbers(file: Path, columns: Sequence[Column]) -> Table:
+    """Some columns or all; tracks have no options to leave one out."""
+    try:
+        return read_table(file, columns=columns)
+    except ValueError as error:
+        said, refused, _ = str(error).partition("; leave columns that are not numeric out")
+        if not refused:
+            raise
+        raise ValueError(
+            f"{said}; frames and points must be numbered, name the columns of frame, point, x and y "
+            "(--columns frame,point,x,y)"
+        ) from error
 
 
 def _looks_like_observations(table: Table) -> bool:

@@ -110,8 +110,10 @@ def plot_convergence(model: Any, ax: Any = None) -> Any:
     if model.tol:
         axes.axhline(model.tol, color=GREY, linestyle=":", label="tol")
     end = "" if model.converged_ else ", NOT converged"
+    nodes = int(getattr(model, "consensus_", {}).get("nodes", 1))
     axes.set(
-        xlabel="message round" if "round" in history else "sweep",
+        # ratings are recorded by sweep, and one machine sends no messages
+        xlabel="message round" if "round" in history and nodes > 1 else "sweep",
         ylabel="relative change and disagreement",
         title=f"{type(model).__name__}{end}",
     )

@@ -108,11 +108,10 @@ def in_words(model: Any) -> str:
     how = getattr(model, "consensus_", {})
     nodes = int(how.get("nodes", 1))
     where = "One machine" if nodes == 1 else f"{nodes} nodes ({_graph_name(model)})"
-    members = getattr(model, "members_", None)
-    count = sum(each["rows"] for each in members) if members else getattr(model, "n_samples_", 0)
-    rows = f", {count:,} rows," if count else ""
+    counted = model._data_in_words()
+    data = f", {counted}," if counted else ""
     verb = "fitted" if nodes == 1 else "together fitted"
-    sentences = [f"{where}{rows} {verb} a {type(model).__name__}."]
+    sentences = [f"{where}{data} {verb} a {type(model).__name__}."]
     if hasattr(model, "n_iter_"):
         end = "converged" if model.converged_ else "had not converged"
         sentences.append(f"It {end} after {model.n_iter_} sweeps.")
@@ -139,8 +138,8 @@ def doubts(model: Any) -> list[str]:
     if not getattr(model, "converged_", True) and model._ended_well:
         change = float(model.history_["change"][-1])
         found.append(
-            f"The fit made the sweeps that were asked for; the last changed the posterior by {change:.1e}, relative. That is enough for "
-            "predictions; to compare bounds, raise max_iter and fit again."
+            f"The fit made the sweeps that were asked for and has not converged: the last changed the posterior by {change:.1e}, "
+            f"relative{_last_step_of_error(model)}. More sweeps may change predictions and the bound; raise max_iter and fit again."
         )
     elif not getattr(model, "converged_", True):
         found.append(f"{model._outcome()}. Raise max_iter and fit again.")
@@ -150,6 +149,14 @@ def doubts(model: Any) -> list[str]:
             f"The data of node {each['node']} are not in this result ({each['why']}{since})."
         )
     return found
+
+
+def _last_step_of_error(model: Any) -> str:
+    """What the last sweep did to the error on held-out data, where it is known."""
+    errors = model.history_.get("rmse", ())
+    if len(errors) < 2:
+        return ""
+    return f", and the error on held-out ratings from {errors[-2]:.4g} to {errors[-1]:.4g}"
 
 
 def _graph_name(model: Any) -> str:

@@ -417,3 +417,9 @@ def test_ids_are_refused_in_small_sites_with_repeats_and_as_categories() -> None
         frame = pd.DataFrame({"name": values, "x": rng.normal(size=len(values))})
         with pytest.raises(ValueError, match="as an id has"):
             BayesianLinearRegression().fit(frame, rng.normal(size=len(values)))
+
+
+def test_labels_of_a_linear_regression_are_refused_with_the_model_that_takes_them() -> None:
+    rows = np.arange(12.0).reshape(6, 2) ** 2
+    with pytest.raises(ValueError, match=r"numbers, received 'yes'.*BayesianLogisticRegression"):
+        BayesianLinearRegression().fit(rows, ["yes", "no"] * 3)

@@ -93,6 +93,8 @@ class HiddenMarkovEstimator(NetworkEstimator):
         for name in ("startprob_prior", "transmat_prior"):
             check_positive(name, getattr(self, name), optional=True)
         shards, log_volume = self._shards([join(part) for part in nodes], session)
+        count = sum(len(sequence) for part in nodes for sequence in part)
+        self._rows_given = count if session.whole else None
         return self._fit(
             session,
             self._make_model(),

@@ -52,6 +52,8 @@ class SVDFactorization(FactorEstimator):
         The estimate as a posterior without uncertainty of the loadings.
     node_posteriors_ : list
         The same, in a list.
+    n_samples_ : int
+        Number of rows.
     n_iter_ : int
         Number of decompositions.
     converged_ : bool
@@ -122,6 +124,7 @@ class SVDFactorization(FactorEstimator):
             np.column_stack(columns), 1.0 / variance, int(self.n_components), units
         )
         self.singular_values_ = values
+        self.n_samples_ = self.__dict__.pop("_rows_given")
         self.node_posteriors_ = [point]
         self._node_beliefs = [None]
         self._show(0)

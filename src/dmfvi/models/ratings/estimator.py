@@ -63,8 +63,8 @@ class RatingFactorization(RatingPredictor):
         and where the nodes run. With ``engine="mpi"`` every rank is a node and passes its own users' ratings; it ends
         with the posterior of all items and of its own users (docs/deploy.md).
     tol : float or None
-        Relative change of the items' posterior at which to stop; None makes exactly ``max_iter`` sweeps, which is
-        enough for predictions but not for comparing bounds.
+        Relative change of the items' posterior at which to stop; None makes exactly ``max_iter`` sweeps,
+        after which the bound still grows; ``converged_`` tells whether the last one changed little.
     max_iter : int
         Largest number of sweeps (iterations) over all ratings.
     random_state : int, RandomState or None

@@ -108,6 +108,13 @@ class RatingPredictor(NetworkEstimator):
         held = [evaluate(mean, variance, values, scale, float(level))[1] for level in levels]
         return {"level": levels, "share": np.array(held), "n_ratings": len(values)}
 
+    def _data_in_words(self) -> str:
+        units = self.posterior_.units
+        return (
+            f"{round(units.n_ratings):,} ratings of {int((units.item_counts > 0.5).sum()):,} items "
+            f"by {round(units.n_users):,} users"
+        )
+
     def evaluate(
         self,
         users: ArrayLike,

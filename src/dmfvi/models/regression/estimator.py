@@ -84,9 +84,7 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         """
         session = self._open()
         X, y, _ = self._tabulated(X, y, {}, session)
-        pairs = [
-            (x, np.asarray(target, dtype=np.float64)) for x, target in self._pairs(X, y, session)
-        ]
+        pairs = [(x, _numbers(target)) for x, target in self._pairs(X, y, session)]
         both: FeatureUnits = session.agree(
             agree_on_units, [np.column_stack([x, target]) for x, target in pairs]
         )[0]
@@ -199,6 +197,17 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         unit = p["rate"] / np.maximum(p["shape"] - 1.0, 0.5 * p["shape"])
         self.noise_variance_ = float(unit)
         self.coef_covariance_ = unit * p["scale"]
+
+
+def _numbers(y: Any) -> FloatArray:
+    """Targets as numbers; labels are for other models."""
+    try:
+        return np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError):
+        odd = next((v for v in np.ravel(np.asarray(y, dtype=object)) if isinstance(v, str)), y)
+        raise ValueError(
+            f"y of a linear regression are numbers, received {str(odd)!r}: BayesianLogisticRegression takes labels"
+        ) from None
 
 
 def _split_units(both: FeatureUnits) -> tuple[FeatureUnits, FeatureUnits]:

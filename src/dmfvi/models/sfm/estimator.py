@@ -248,6 +248,12 @@ class StructureFromMotion(NetworkEstimator):
         kind = "metric" if self.metric_ else "affine"
         return structure_figure(path, self.structure_, self.structure_cov_, level, kind)
 
+    def _data_in_words(self) -> str:
+        points = f"{len(self.structure_):,} points"
+        everywhere = len(self.node_posteriors_) == int(self.consensus_.get("nodes", 1))
+        # frames at other processes are not known here
+        return f"{points} in {len(self.camera_of_frame_):,} frames" if everywhere else points
+
     def plot_structure(self, ax: Any = None, level: float = 0.9) -> Any:
         """Draw the structure with its uncertainty ellipsoids on 3-D axes; returns the matplotlib Axes."""
         from dmfvi.report.structure_figure import plot_structure

@@ -99,7 +99,7 @@ class LatentDirichletAllocation(
         matrices = self._matrices(X, session)
         self._check_settings()
         model = self._make_model()
-        prepared = [Documents.of(matrix) for matrix in matrices]
+        prepared = self._prepared(matrices, session)
         if self.learning_method == "batch":
             self._steps_done = 0
             return self._fit(session, model, prepared, n_init=self.n_init, observer=observer)
@@ -117,7 +117,7 @@ class LatentDirichletAllocation(
         matrices = self._matrices(X, session, reset=first)
         self._check_settings()
         model = self._make_model()
-        prepared = [Documents.of(matrix) for matrix in matrices]
+        prepared = self._prepared(matrices, session, 0 if first else getattr(self, "n_samples_", 0))
         size = max(shard.n_documents for shard in prepared)
         start = None if first else StochasticBelief(self._node_beliefs[0], self._steps_done)
         return self._steps(session, model, prepared, float(self.total_samples), size, 1, start)
@@ -192,6 +192,16 @@ class LatentDirichletAllocation(
         self._model = model
         self._keep(replace(made, beliefs=[belief.q for belief in made.beliefs], model=model))
         return self
+
+    def _prepared(self, matrices: list[Any], session: Session, before: int = 0) -> list[Documents]:
+        """Documents of each node, which are counted where all nodes run in this process."""
+        prepared = [Documents.of(matrix) for matrix in matrices]
+        count = sum(shard.n_documents for shard in prepared)
+        self._rows_given = before + count if session.whole else None
+        return prepared
+
+    def _data_in_words(self) -> str:
+        return super()._data_in_words().replace("row", "document")
 
     def _documents(self, X: Any) -> DocumentPosteriors:
         return self._model.documents(Documents.of(self._counts(X)), self._belief)
