@@ -107,7 +107,9 @@ def in_words(model: Any) -> str:
     """What was run and the answer, in one paragraph."""
     how = getattr(model, "consensus_", {})
     nodes = int(how.get("nodes", 1))
-    where = "One machine" if nodes == 1 else f"{nodes} nodes ({_graph_name(model)})"
+    graph = _graph_name(model)
+    named = "" if graph == "network" else f" ({graph})"  # one made from edges has no name of its own
+    where = "One machine" if nodes == 1 else f"{nodes} nodes{named}"
     counted = model._data_in_words()
     data = f", {counted}," if counted else ""
     verb = "fitted" if nodes == 1 else "together fitted"
