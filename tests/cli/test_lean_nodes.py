@@ -121,7 +121,7 @@ def test_ctrl_c_ends_a_node_as_all_other_commands(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("dmfvi.cli.node.run", interrupted)
     for read in (plain, lambda given: None):
         monkeypatch.setattr(single_node, "plain", read)
-        assert dmfvi_command("node", "--config", "a.toml") == (ExitCode.INTERRUPTED, "", "")
+        assert dmfvi_command("node", "--config", "a.toml") == (ExitCode.INTERRUPTED, "", "interrupted\n")
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,8 @@ def in_words(model: Any) -> str:
     how = getattr(model, "consensus_", {})
     nodes = int(how.get("nodes", 1))
     graph = _graph_name(model)
-    named = "" if graph == "network" else f" ({graph})"  # one made from edges has no name of its own
+    # one made from edges has no name of its own
+    named = "" if graph == "network" else f" ({graph})"
     where = "One machine" if nodes == 1 else f"{nodes} nodes{named}"
     counted = model._data_in_words()
     data = f", {counted}," if counted else ""
