@@ -112,7 +112,7 @@ def test_both_parsers_run_a_node_alike(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_ctrl_c_ends_a_node_as_all_other_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last status has been written: one word, and no traceback."""
+    """Its last status has been said: nothing else is."""
 
     def interrupted(given: Arguments) -> ExitCode:
         raise KeyboardInterrupt
@@ -121,7 +121,7 @@ def test_ctrl_c_ends_a_node_as_all_other_commands(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("dmfvi.cli.node.run", interrupted)
     for read in (plain, lambda given: None):
         monkeypatch.setattr(single_node, "plain", read)
-        assert dmfvi_command("node", "--config", "a.toml") == (130, "", "interrupted")
+        assert dmfvi_command("node", "--config", "a.toml") == (ExitCode.INTERRUPTED, "", "")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ def main() -> None:
         with told_of_compilation(_say_compiling):
             _run()
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
         sys.exit(ExitCode.INTERRUPTED)
     except (ValueError, OSError, TypeError, ImportError, MemoryError) as error:
         from rich.console import Console
