@@ -55,7 +55,8 @@ system:
 test: $(STAMP)
 	@command -v ip >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 		&& apt-get install -y -qq iproute2 >/dev/null 2>&1; } || true
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	@# three workers on two cores: some tests wait for processes
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow"
 
 test-slow: $(STAMP)
 	@$(BIN)/python -m pytest -n 2 -m slow
