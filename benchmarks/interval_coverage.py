@@ -26,6 +26,7 @@ from dmfvi import (
     CategoricalHMM,
     GaussianHMM,
     LatentDirichletAllocation,
+    RatingFactorization,
     StructureFromMotion,
 )
 from dmfvi.models.pca.belief import GammaPrior, PcaPrior
@@ -173,6 +174,30 @@ def topics(rng: np.random.Generator, n: int, length: int) -> tuple[Any, Iterator
 METHODS = ("mean-field", "linear-response")
 
 
+def ratings(rng: np.random.Generator, n: int, d: int, rated: float) -> tuple[Any, Iterator[Truth]]:
+    """n users, d items, rank 2; everyone and everything has a rating."""
+    factors, biases = 0.7 * rng.normal(size=(d, 2)), 0.5 * rng.normal(size=d)
+    mean = rng.normal(size=(n, 2)) @ factors.T + 0.4 * rng.normal(size=(n, 1)) + biases
+    values = mean + 0.8 * rng.normal(size=mean.shape)
+    seen = rng.random(mean.shape) < rated
+    seen[rng.integers(n, size=d), np.arange(d)] = True
+    seen[np.arange(n), rng.integers(d, size=n)] = True
+    fitted = RatingFactorization(
+        2,
+        tol=1e-2,
+        max_iter=500,
+        random_state=0,
+        n_choice_features=0,
+        noise="shared",
+        rating_scale=(-30.0, 30.0),
+    ).fit((*np.nonzero(seen), values[seen]))
+
+    def truths() -> Iterator[Truth]:
+        yield "item_means", mean.mean(0)[fitted.item_ids_], lambda u: u
+
+    return fitted, truths()
+
+
 def imputation(rng: np.random.Generator, missing: float) -> tuple[str, list[np.ndarray]]:
     """Missing entries of 30 rows with 10 features; two components."""
     n, d, m = 30, 10, 2
@@ -259,6 +284,8 @@ CASES: dict[str, Callable[[np.random.Generator], tuple[Any, Iterator[Truth]]]] =
     "categorical HMM, drawn from the prior": categorical_hmm_of_prior,
     "topics, 100 documents of 50 words": lambda rng: topics(rng, 100, 50),
     "topics, 100 documents of 200 words": lambda rng: topics(rng, 100, 200),
+    "ratings, 60 users x 15 items": lambda rng: ratings(rng, 60, 15, 0.4),
+    "ratings, 200 users x 20 items": lambda rng: ratings(rng, 200, 20, 0.25),
 }
 
 

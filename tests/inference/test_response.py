@@ -124,6 +124,7 @@ def test_it_is_the_derivative_of_refits_with_a_tilted_prior() -> None:
 def test_the_derivative_of_a_pca_sweep_is_that_of_its_steps(
     rows: np.ndarray, noise: Any, covariance_type: Any
 ) -> None:
+    rng = np.random.default_rng(0)
     weight = np.linspace(0.5, 1.5, len(rows))
     settings: dict[str, Any] = {"noise": noise, "covariance_type": covariance_type}
     fit = BayesianPCA(2, tol=1e-10, random_state=0, **settings).fit(rows, sample_weight=weight)
@@ -131,7 +132,7 @@ def test_the_derivative_of_a_pca_sweep_is_that_of_its_steps(
     belief = fit._belief
     total = model.statistics(shard, belief)
     here = model.belief_from(total, total, belief)
-    moves = RNG.normal(size=(2, len(total))) * np.abs(total)
+    moves = rng.normal(size=(2, len(total))) * np.abs(total)
     moves[:, model.layout.blocks[2]] = moves[:, -2:] = 0.0  # latent, samples and bound
     derivative = model.derivative(shard, here)
     products, changes = derivative.sweep(moves), derivative.expected(moves)
@@ -147,9 +148,10 @@ def test_the_derivative_of_a_pca_sweep_is_that_of_its_steps(
 def test_rows_with_gaps_respond_alike_with_and_without_a_matrix_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    rng = np.random.default_rng(0)
     fit = BayesianPCA(2, random_state=0).fit(GAPS)
     model, shard = fit._context.model.for_response(), fit._context.shards[0]
-    moves = RNG.normal(size=(3, len(model.statistics(shard, fit._belief))))
+    moves = rng.normal(size=(3, len(model.statistics(shard, fit._belief))))
     monkeypatch.setattr("dmfvi.models.pca.derivative.FEW_DIRECTIONS", 0)
     kept = model.derivative(shard, fit._belief).sweep(moves)
     monkeypatch.setattr("dmfvi.models.pca.derivative.MOST_NUMBERS", 0)
@@ -221,14 +223,15 @@ def test_every_node_finds_the_pooled_covariance_of_many_locations(noise: Any) ->
 
 
 def test_closed_forms_are_left_unchanged() -> None:
-    x = RNG.normal(size=(60, 3))
-    y = x @ np.array([1.0, -2.0, 0.5]) + RNG.normal(size=60)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    y = x @ np.array([1.0, -2.0, 0.5]) + rng.normal(size=60)
     model = BayesianLinearRegression(tol=1e-10).fit(x, y)
     found = model.uncertainty(lambda fitted: fitted.coef_)
     np.testing.assert_allclose(
         found.covariance, found.response.mean_field_covariance, rtol=1e-9, atol=1e-12
     )
-    session, counts = Session.open(None), [RNG.poisson(3.0, size=(50, 2))]
+    session, counts = Session.open(None), [rng.poisson(3.0, size=(50, 2))]
     poisson = PoissonGamma(2)
     result = session.fit(poisson, counts, random_state=0)
     belief = result.beliefs[0]
@@ -248,7 +251,8 @@ def test_closed_forms_are_left_unchanged() -> None:
 
 
 def test_overlapping_components_are_named() -> None:
-    rows = np.concatenate([RNG.normal(-1.0, 1.0, (200, 1)), RNG.normal(1.0, 1.0, (200, 1))])
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(-1.3, 1.0, (300, 1)), rng.normal(1.3, 1.0, (300, 1))])
     model = BayesianGaussianMixture(2, n_init=1, random_state=0, tol=1e-8, max_iter=3000).fit(rows)
     with pytest.warns(UserWarning, match="components 0 and 1 overlap") as caught:
         found = model.uncertainty("means")

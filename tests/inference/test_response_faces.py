@@ -184,7 +184,8 @@ def test_latent_coordinates_take_it_whatever_the_rotation() -> None:
 
 @pytest.mark.slow
 def test_latent_coordinates_of_a_large_sample_need_no_correction() -> None:
-    many = RNG.normal(size=(4000, 2)) @ RNG.normal(size=(2, 6)) + RNG.normal(size=(4000, 6))
+    rng = np.random.default_rng(0)
+    many = rng.normal(size=(4000, 2)) @ rng.normal(size=(2, 6)) + rng.normal(size=(4000, 6))
     known = BayesianPCA(2, random_state=0, tol=1e-8).fit(many)
     _, little = known.transform(many[:4], return_std=True)
     _, no_more = known.transform(many[:4], return_std=True, uncertainty="linear-response")
@@ -192,7 +193,8 @@ def test_latent_coordinates_of_a_large_sample_need_no_correction() -> None:
 
 
 def test_estimators_without_it_say_what_to_use() -> None:
-    rows = RNG.normal(size=(40, 4))
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(40, 4))
     with pytest.raises(ValueError, match=r"PPCA has no uncertainty.*use BayesianPCA"):
         PPCA(2, random_state=0).fit(rows).uncertainty("location")
     with pytest.raises(ValueError, match=r"MixtureOfPCA has no uncertainty of 'location'"):
@@ -281,7 +283,8 @@ def test_intervals_stay_where_the_quantity_lies() -> None:
 
 
 def test_states_that_share_symbols_or_have_none_are_named() -> None:
-    symbols = RNG.integers(0, 4, size=(200, 1))
+    rng = np.random.default_rng(0)
+    symbols = rng.integers(0, 4, size=(200, 1))
     model = CategoricalHMM(2, n_features=4, random_state=0, tol=1e-8, max_iter=3000).fit(symbols)
     with pytest.warns(UserWarning, match=r"states 0 and 1 overlap|state \d has \d observations"):
         model.uncertainty("emissions")
@@ -289,7 +292,8 @@ def test_states_that_share_symbols_or_have_none_are_named() -> None:
 
 def test_states_that_follow_one_another_at_random_are_named() -> None:
     """A mixture of two sets of symbols has many solutions: only their order tells states apart."""
-    symbols = np.repeat([0, 2, 0, 2], 30)[:, None] + RNG.integers(0, 2, size=(120, 1))
+    rng = np.random.default_rng(0)
+    symbols = np.repeat([0, 2, 0, 2], 30)[:, None] + rng.integers(0, 2, size=(120, 1))
     model = CategoricalHMM(2, n_features=4, random_state=0, n_init=1).fit(symbols)
     assert not list(model._doubts())
     model.emissionprob_ = np.array([[0.4, 0.4, 0.1, 0.1], [0.1, 0.1, 0.4, 0.4]])
@@ -328,6 +332,7 @@ def test_predictions_and_ellipsoids_cover_what_they_say(name: str) -> None:
 
 
 def test_a_mixture_says_how_many_sums_it_took() -> None:
-    rows = np.concatenate([RNG.normal(-3, 1, (40, 1)), RNG.normal(3, 1, (40, 1))])
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(-3, 1, (40, 1)), rng.normal(3, 1, (40, 1))])
     model = BayesianGaussianMixture(2, random_state=0, tol=1e-8).fit(rows)
     assert 1 < model.uncertainty("weights").response.n_sums <= 60

@@ -425,3 +425,52 @@ def test_an_array_with_nan_is_a_matrix_of_what_is_known() -> None:
     )
     with pytest.raises(TypeError, match=r"ndarray of shape \(2, 3\) without NaN"):
         RatingFactorization(2).fit(np.ones((2, 3)))
+
+
+def test_nodes_that_hold_the_same_bits_share_the_coordinates_of_predictions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten nodes cost what one costs where all of them would compute the same."""
+    from dmfvi.models.ratings import posterior
+
+    ratings = make_ratings(2_000, n_users=100, n_items=50, rank=2, seed=0).ratings
+    table = ratings.tocoo()
+    held = (table.row[:50], table.col[:50], table.data[:50])
+    calls, found = [0], posterior.canonical
+
+    def counted(belief):
+        calls[0] += 1
+        return found(belief)
+
+    monkeypatch.setattr(posterior, "canonical", counted)
+    counts = []
+    for network in (None, Network.ring(5)):
+        calls[0] = 0
+        RatingFactorization(2, network=network, max_iter=3, random_state=0).fit(
+            ratings, held_out=held
+        )
+        counts.append(calls[0])
+    assert counts[0] == counts[1]
+
+
+def test_a_refused_fit_leaves_the_earlier_one() -> None:
+    """The new ids would name the factors of others."""
+    users, items = np.repeat(np.arange(20), 5), np.tile(np.arange(5), 20)
+    ratings = 1.0 + (users + items) % 5
+    model = RatingFactorization(1, max_iter=3, random_state=0).fit((users, items, ratings))
+    known = model.predict([0, 7], [1, 2])
+
+    def stop(_: object) -> bool:
+        raise RuntimeError("stopped")
+
+    other = (users + 7, items, 0.1 * ratings)
+    with pytest.raises(ValueError, match="equal lengths"):
+        model.fit(other, held_out=([1, 2], [1], [1.0]))
+    np.testing.assert_array_equal(model.predict([0, 7], [1, 2]), known)
+    with pytest.raises(RuntimeError, match="stopped"):
+        model.fit(other, on_sweep=stop)
+    np.testing.assert_array_equal(model.predict([0, 7], [1, 2]), known)
+    assert not hasattr(model, "_shards")
+    with pytest.warns(UserWarning, match="not converged") as said:
+        assert len(model.uncertainty("item_means").mean) == 5
+    assert said[0].filename == __file__

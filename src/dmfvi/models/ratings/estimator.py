@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
@@ -22,12 +23,14 @@ from dmfvi.models.ratings.ids import IdIndex
 from dmfvi.models.ratings.kernels import RatingRows
 from dmfvi.models.ratings.model import RatingModel
 from dmfvi.models.ratings.posterior import UserPosteriors
-from dmfvi.models.ratings.predictor import RatingPredictor
+from dmfvi.models.ratings.response import RatingResponse
 from dmfvi.models.ratings.shard import make_rating_shard
 from dmfvi.models.ratings.start import RatingUnits, agree_on_choice, agree_on_rating_units
 from dmfvi.models.ratings.table import RatingInput, joined, read_input, split_block
+from dmfvi.models.ratings.uncertain import UncertainRatings
 from dmfvi.models.ratings.validation import Watched
 from dmfvi.progress import live_sweeps
+from dmfvi.uncertainty import Context
 from dmfvi.validation import check_choice, check_whole
 
 #: relative change of the items' posterior below which a fixed number of sweeps counts as converged
@@ -37,7 +40,7 @@ MOST_COMPONENTS = 32
 
 
 @dataclass(eq=False, repr=False)
-class RatingFactorization(RatingPredictor):
+class RatingFactorization(UncertainRatings):
     """Bayesian matrix factorization with biases, learned prior means and predictive intervals.
 
     x_ui ~ N(z_u . w_i + b_u + c_i, 1/g_u). Users are local to their node, items are shared; every node
@@ -86,6 +89,8 @@ class RatingFactorization(RatingPredictor):
         Posterior means, in units of ratings.
     item_bias_ : array (n_items,)
         Posterior means, in units of ratings.
+    item_means_ : array (n_items,)
+        Expected rating of each item by the average user.
     component_deviations_ : array (n_components,)
         Prior deviation of each column; near zero, the column is switched off.
     rating_mean_ : float
@@ -128,11 +133,6 @@ class RatingFactorization(RatingPredictor):
     (2,)
     """
 
-    _no_response = (
-        "each item has a posterior of its own and local steps keep state; "
-        "predict(..., return_std=True) has the uncertainty of predicted ratings"
-    )
-
     _data_form = "ratings"
     _model_type: ClassVar[type[RatingModel]] = RatingModel
 
@@ -168,6 +168,31 @@ class RatingFactorization(RatingPredictor):
         session = self._open()
         self._check_parameters()
         given, seed = self._given(X, session)
+        with self._earlier_unless_kept():
+            return self._fit_given(session, given, seed, held_out, on_sweep, resume)
+
+    @contextmanager
+    def _earlier_unless_kept(self) -> Iterator[None]:
+        """A fit that ends before it has kept anything leaves what was there: new ids would name the factors of others."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            if self.__dict__.get("node_posteriors_") is before.get("node_posteriors_"):
+                self.__dict__.clear()
+                self.__dict__.update(before)
+            raise
+
+    def _fit_given(
+        self,
+        session: Session,
+        given: RatingInput,
+        seed: int,
+        held_out: tuple[ArrayLike, ArrayLike, ArrayLike] | None,
+        on_sweep: Callable[[Checkpoint], bool | None] | None,
+        resume: Checkpoint | None,
+    ) -> Self:
+        self._context = None
         n_items = len(given.item_ids)
         self.rating_scale_ = given.scale
         self.item_ids_ = given.item_ids
@@ -175,7 +200,7 @@ class RatingFactorization(RatingPredictor):
         self._users, self._items = IdIndex(self.user_ids_), IdIndex(self.item_ids_)
         self._rated = [block.rows for block in given.blocks]
         watched = self._watched(held_out)
-        belief = None if resume is None else self._resumed(resume, n_items)
+        belief = None if resume is None else self._resumed(resume)
         seed = seed if resume is None else resume.seed
         self._errors: list[float] = [] if resume is None else list(resume.errors)
         pairs = [(block.rows, block.rows.transposed(n_items)) for block in given.blocks]
@@ -186,6 +211,8 @@ class RatingFactorization(RatingPredictor):
             _say_what_is_empty(given.n_empty_users, int((model.item_counts < 0.5).sum()))
             self._shards = [make_rating_shard(pair, model.units, model.choice) for pair in pairs]
             self._sweep(session, model, belief, seed, watched, on_sweep)
+        # the ratings by item are made anew when they are needed
+        self._context = Context(session, RatingResponse(model), ())
         del self._shards  # the ratings by item are not needed any more
         self.__dict__.pop("calibration_", None)
         if held_out is not None:
@@ -315,7 +342,7 @@ class RatingFactorization(RatingPredictor):
         errors = tuple(self._errors)
         return Checkpoint(belief, seed, self._sizes, model.units.mean, errors, int(self.max_iter))
 
-    def _resumed(self, checkpoint: Checkpoint, n_items: int) -> RatingBelief:
+    def _resumed(self, checkpoint: Checkpoint) -> RatingBelief:
         if checkpoint.sizes != self._sizes:
             raise ValueError(
                 f"the checkpoint is of {checkpoint.sizes} (users, items, ratings), the data have {self._sizes}: "
@@ -336,9 +363,7 @@ class RatingFactorization(RatingPredictor):
         """Fitted attributes from the nodes' beliefs as they are; the history has one entry a sweep."""
         steps = inference.model.noise_steps  # type: ignore[attr-defined]
         pairs = zip(self._shards, inference.beliefs, strict=True)
-        self._user_posteriors = UserPosteriors.joined(
-            [UserPosteriors.of(shard, belief, steps) for shard, belief in pairs]
-        )
+        self._user_posteriors = UserPosteriors.of_nodes(pairs, steps)
         units: RatingUnits = inference.model.units  # type: ignore[attr-defined]
         super()._keep(inference, -units.n_ratings * float(np.log(units.scale)))
         least = [record.least_sweeps for record in inference.run.history]
@@ -365,5 +390,5 @@ def _say_what_is_empty(n_users: int, n_items: int) -> None:
         warnings.warn(
             f"{' and '.join(said)} have no rating: they are predicted by their prior",
             UserWarning,
-            stacklevel=5,
+            stacklevel=4,
         )

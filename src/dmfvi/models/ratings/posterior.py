@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,10 +36,23 @@ class UserPosteriors:
     noise: FloatArray
 
     @classmethod
-    def of(cls, shard: RatedUsers, belief: RatingBelief, noise_steps: int) -> UserPosteriors:
+    def _of(cls, shard: RatedUsers, belief: RatingBelief, noise_steps: int) -> UserPosteriors:
         """One node's users, by its belief in canonical coordinates."""
-        users = shard.update_users(canonical(belief), noise_steps, layout_of(belief), keep=True)
+        users = shard.update_users(belief, noise_steps, layout_of(belief), keep=True)
         return cls(users.mean.astype(np.float32), users.covariance, users.noise)
+
+    @classmethod
+    def of_nodes(
+        cls, pairs: Iterable[tuple[RatedUsers, RatingBelief]], noise_steps: int
+    ) -> UserPosteriors:
+        """All nodes' users, one after the other; coordinates of a belief that several nodes hold are found once."""
+        known: dict[int, tuple[RatingBelief, RatingBelief]] = {}
+        parts = []
+        for shard, belief in pairs:
+            if id(belief) not in known:  # the belief is kept there: its id stays its own
+                known[id(belief)] = belief, canonical(belief)
+            parts.append(cls._of(shard, known[id(belief)][1], noise_steps))
+        return cls.joined(parts)
 
     @classmethod
     def joined(cls, parts: Sequence[UserPosteriors]) -> UserPosteriors:

@@ -63,25 +63,43 @@ class RatingPredictor(NetworkEstimator):
 
     # -- predicting -----------------------------------------------------------------------
 
-    def predict(self, users: ArrayLike, items: ArrayLike, return_std: bool = False) -> Any:
+    def predict(
+        self,
+        users: ArrayLike,
+        items: ArrayLike,
+        return_std: bool = False,
+        *,
+        uncertainty: Literal["mean-field", "linear-response"] = "mean-field",
+    ) -> Any:
         """Expected ratings of the pairs, clipped to the scale.
 
         ``return_std`` also returns the standard deviation of a new rating, noise included. Unknown users and items are
-        predicted by their prior, with a warning.
+        predicted by their prior, with a warning. ``uncertainty="linear-response"`` adds how users and items depend on each
+        other (docs/uncertainty.md), for at most 500 pairs in the process of the fit, and for no user of ``fold_in``.
         """
-        mean, variance = self._predict(users, items)
+        check_choice("uncertainty", uncertainty, ["mean-field", "linear-response"])
+        # means are the same by both
+        wanted = uncertainty if return_std else "mean-field"
+        mean, variance = self._predict(users, items, uncertainty=wanted)
         clipped = np.clip(mean, *self.rating_scale_)
         return (clipped, np.sqrt(variance)) if return_std else clipped
 
     def predict_interval(
-        self, users: ArrayLike, items: ArrayLike, level: float = 0.9, *, quiet: bool = False
+        self,
+        users: ArrayLike,
+        items: ArrayLike,
+        level: float = 0.9,
+        *,
+        quiet: bool = False,
+        uncertainty: Literal["mean-field", "linear-response"] = "mean-field",
     ) -> tuple[FloatArray, FloatArray]:
         """Lower and upper ends between which a new rating lies with probability ``level``.
 
-        ``quiet`` leaves out the warning of unknown users and items.
+        ``quiet`` leaves out the warning of unknown users and items. ``uncertainty`` is that of ``predict``.
         """
         check_level(level)
-        mean, variance = self._predict(users, items, quiet)
+        check_choice("uncertainty", uncertainty, ["mean-field", "linear-response"])
+        mean, variance = self._predict(users, items, quiet, uncertainty)
         half = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
         low, high = self.rating_scale_
         return np.clip(mean - half, low, high), np.clip(mean + half, low, high)
@@ -314,6 +332,9 @@ class RatingPredictor(NetworkEstimator):
         self.user_bias_ = scale * posterior.users.mean[:, -1]
         spread = np.diag(posterior.item_prior.covariance)[:-1]
         self.component_deviations_ = scale * np.sqrt(spread)
+        average = posterior.population_mean
+        means = posterior.item_mean[:-1] @ np.append(average[:-1], 1.0) + average[-1]
+        self.item_means_ = posterior.units.mean + scale * means
         self.rating_mean_ = posterior.units.mean
         self.noise_deviation_ = scale * float(np.sqrt(posterior.noise_rate / posterior.noise_shape))
         self._folded, self._folded_items = {}, {}
@@ -332,27 +353,50 @@ class RatingPredictor(NetworkEstimator):
             np.ascontiguousarray(np.broadcast_to(columns, size)),
         )
 
+    def _response_variance(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> FloatArray:
+        """What linear response adds to the variances of predicted pairs."""
+        raise ValueError(f"{type(self).__name__} has no linear response")
+
     def _predict(
-        self, users: ArrayLike, items: ArrayLike, quiet: bool = False
+        self,
+        users: ArrayLike,
+        items: ArrayLike,
+        quiet: bool = False,
+        uncertainty: str = "mean-field",
     ) -> tuple[FloatArray, FloatArray]:
         check_is_fitted(self)
         rows, columns = self._rows(users, items)
-        mean, variance = self.posterior_.predict(rows, columns, self.posterior_.users)
         strangers = rows == UNKNOWN
-        if self._folded and strangers.any():
-            asked = np.broadcast_to(np.atleast_1d(np.asarray(users, dtype=object)), rows.shape)
-            for name, belief in self._folded.items():
-                here = strangers & np.array([value == name for value in asked])
-                if here.any():
-                    nought = np.zeros(int(here.sum()), np.int64)
-                    mean[here], variance[here] = self.posterior_.predict(
-                        nought, columns[here], belief
-                    )
-                    strangers = strangers & ~here
+        new = self._folded_among(users, strangers)
+        mean, variance = self.posterior_.predict(rows, columns, self.posterior_.users)
+        if uncertainty == "linear-response":
+            if new:
+                raise ValueError(
+                    f"user {plain(next(iter(new)))!r} came by fold_in, after the fit: use uncertainty='mean-field'"
+                )
+            variance = variance + self._response_variance(rows, columns)
+        for name, here in new.items():
+            nought = np.zeros(int(here.sum()), np.int64)
+            mean[here], variance[here] = self.posterior_.predict(
+                nought, columns[here], self._folded[name]
+            )
+            strangers = strangers & ~here
         if not quiet:
             _say_unknown("users", strangers, users)
             _say_unknown("items", columns == UNKNOWN, items)
         return mean, variance
+
+    def _folded_among(
+        self, users: ArrayLike, strangers: NDArray[np.bool_]
+    ) -> dict[Any, NDArray[np.bool_]]:
+        """Where users of ``fold_in`` are among those whom the fit does not know."""
+        if not (self._folded and strangers.any()):
+            return {}
+        asked = np.broadcast_to(np.atleast_1d(np.asarray(users, dtype=object)), strangers.shape)
+        places = {
+            name: strangers & np.array([value == name for value in asked]) for name in self._folded
+        }
+        return {name: here for name, here in places.items() if here.any()}
 
     def _who(self, user: Any) -> tuple[UserPosteriors, NDArray[np.int64]]:
         """One user's posterior, and what they have rated."""

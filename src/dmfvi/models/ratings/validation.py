@@ -87,12 +87,12 @@ class Watched:
         if self._parts is None:
             self._parts = self._gather(shards)
         steps = inference.model.noise_steps  # type: ignore[attr-defined]
-        parts = [
-            UserPosteriors.of(part, belief, steps)
+        pairs = [
+            (part, belief)
             for part, belief in zip(self._parts, inference.beliefs, strict=True)
             if part.by_user.n_rows
         ]
-        users = UserPosteriors.joined(parts) if parts else None
+        users = UserPosteriors.of_nodes(pairs, steps) if pairs else None
         rows = np.where(self.users == UNKNOWN, UNKNOWN, np.searchsorted(self.known, self.users))
         posterior = inference.model.posterior(inference.beliefs[0])
         mean, _ = posterior.predict(rows, self.items, users)
