@@ -64,8 +64,9 @@ def test_every_node_has_the_pooled_dispersion() -> None:
 
 
 def test_counts_without_extra_dispersion_keep_a_proper_posterior() -> None:
+    rng = np.random.default_rng(0)
     model = GeneralizedLinearModel(family="negative-binomial").fit(
-        RNG.normal(size=(30, 2)), np.zeros(30)
+        rng.normal(size=(30, 2)), np.zeros(30)
     )
     p = model.posterior_.parameters()
     assert np.isfinite(p["mean"]).all()

@@ -13,7 +13,7 @@ import numpy as np
 from dmfvi.jit import njit
 
 LOGIT, PROBIT, LOG_POISSON = 0, 1, 2
-GAUSSIAN, STUDENT, NEGATIVE_BINOMIAL, GAMMA, ORDINAL_LOGIT, ORDINAL_PROBIT = 0, 1, 2, 3, 4, 5
+GAUSSIAN, STUDENT, NEGATIVE_BINOMIAL, GAMMA = 0, 1, 2, 3
 #: exponents are cut here, so that a step that leads far out gives a low bound instead of an overflow
 LARGEST_EXPONENT = 300.0
 #: below this variance second derivatives are averaged; above it first ones, which is the exact gradient of the
@@ -239,52 +239,8 @@ def count_terms(y, alpha):
 
 
 @njit(cache=True, error_model="numpy")
-def interval(code, upper, lower, gap, has_upper, has_lower):
-    """log(F(upper) - F(lower)) and its derivatives (u, l, uu, ul, ll); the gap is upper - lower."""
-    if code == ORDINAL_LOGIT:
-        value, du, dl, duu, dul, dll = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        if has_upper:
-            chance = sigmoid(-upper)
-            value += log_sigmoid(upper)
-            du += chance
-            duu -= chance * (1.0 - chance)
-        if has_lower:
-            chance = sigmoid(lower)
-            value += log_sigmoid(-lower)
-            dl -= chance
-            dll -= chance * (1.0 - chance)
-        if has_upper and has_lower:
-            inverse = 1.0 / math.expm1(min(gap, LARGEST_EXPONENT))
-            bend = inverse * (1.0 + inverse)
-            value += math.log(-math.expm1(-gap))
-            du += inverse
-            dl -= inverse
-            duu -= bend
-            dll -= bend
-            dul += bend
-        return value, du, dl, duu, dul, dll
-    if not has_lower:
-        ratio = mills(upper)
-        return log_normal_cdf(upper), ratio, 0.0, -ratio * (upper + ratio), 0.0, 0.0
-    if not has_upper:
-        ratio = mills(-lower)
-        return log_normal_cdf(-lower), 0.0, -ratio, 0.0, 0.0, -ratio * (ratio - lower)
-    flipped = lower > 0  # take both on the left, where differences keep their digits
-    u, low = (-lower, -upper) if flipped else (upper, lower)
-    top = log_normal_cdf(u)
-    value = top + math.log(max(-math.expm1(log_normal_cdf(low) - top), 1e-290))
-    a = math.exp(min(-0.5 * u * u - LOG_ROOT_2PI - value, LARGEST_EXPONENT))
-    b = math.exp(min(-0.5 * low * low - LOG_ROOT_2PI - value, LARGEST_EXPONENT))
-    if flipped:  # u = -lower, low = -upper
-        return value, b, -a, low * b - b * b, a * b, -u * a - a * a
-    return value, a, -b, -u * a - a * a, a * b, low * b - b * b
-
-
-@njit(cache=True, error_model="numpy")
 def shared_parameters(code, eta, psi, y, constant, slope, mixed, bend):
     """Log likelihood of eta and psi; returns it with d eta and d2 eta, and fills d psi, d eta d psi, d2 psi."""
-    if code in (ORDINAL_LOGIT, ORDINAL_PROBIT):
-        return ordered(code, eta, psi, int(y), slope, mixed, bend)
     if code == GAUSSIAN:
         precision = math.exp(min(-psi[0], LARGEST_EXPONENT))
         gap = y - eta
@@ -328,45 +284,6 @@ def shared_parameters(code, eta, psi, y, constant, slope, mixed, bend):
     mixed[0] = -k * (ratio - 1.0)
     bend[0, 0] = k * (first + loss) + k * k * second
     return gamma_constant(k) + k * loss, k * (ratio - 1.0), -k * ratio
-
-
-@njit(cache=True, error_model="numpy")
-def ordered(code, eta, psi, y, slope, mixed, bend):
-    """Category y of K: F(c_y - eta) - F(c_y-1 - eta), c_1 = psi_1, c_k = c_k-1 + exp(psi_k)."""
-    m = len(psi)
-    upper, lower, gap = 0.0, 0.0, 1.0
-    at = 0.0
-    for k in range(min(y + 1, m)):
-        step = psi[0] if k == 0 else math.exp(min(psi[k], 50.0))
-        at += step
-        if k == y - 1:
-            lower = at - eta
-        if k == y:
-            upper = at - eta
-            gap = step
-    has_upper, has_lower = y < m, y > 0
-    value, du, dl, duu, dul, dll = interval(code, upper, lower, gap, has_upper, has_lower)
-    for i in range(m):
-        slope[i] = 0.0
-        mixed[i] = 0.0
-        for j in range(m):
-            bend[i, j] = 0.0
-    for i in range(min(y + 1, m)):
-        size_i = 1.0 if i == 0 else math.exp(min(psi[i], 50.0))
-        up_i = size_i if has_upper else 0.0
-        low_i = size_i if i < y else 0.0
-        slope[i] = du * up_i + dl * low_i
-        mixed[i] = -((duu + dul) * up_i + (dll + dul) * low_i)
-        for j in range(min(y + 1, m)):
-            size_j = 1.0 if j == 0 else math.exp(min(psi[j], 50.0))
-            up_j = size_j if has_upper else 0.0
-            low_j = size_j if j < y else 0.0
-            bend[i, j] = (
-                duu * up_i * up_j + dul * (up_i * low_j + low_i * up_j) + dll * low_i * low_j
-            )
-        if i > 0:
-            bend[i, i] += slope[i]
-    return value, -(du + dl), duu + 2.0 * dul + dll
 
 
 @njit(cache=True, error_model="numpy")

@@ -22,6 +22,8 @@ from dmfvi.models.glm.quadrature import cubature, rules, size_for
 
 #: numbers of a design that are worked on at a time: with their product they fit into a core's cache
 BLOCK = 65_536
+#: logarithms of gaps between cut points are cut here
+LARGEST_LOG_SIZE = 50.0
 #: rows of a block at least
 FEWEST_ROWS = 256
 
@@ -173,22 +175,13 @@ class SharedParameters(Likelihood):
     n_shared: int = 1
     degrees_of_freedom: float = 4.0
 
-    CODES = (
-        "gaussian",
-        "student-t",
-        "negative-binomial",
-        "gamma",
-        "ordinal-logit",
-        "ordinal-probit",
-    )
+    CODES = ("gaussian", "student-t", "negative-binomial", "gamma")
 
     @property
     def dispersed(self) -> bool:
         return not self.name.startswith("ordinal")
 
     def sums(self, rows: GlmShard, mean: FloatArray, root: FloatArray | None) -> RowSums:
-        from dmfvi.models.glm._kernels_numba import shared_rows
-
         x, n, m, p = rows.design, len(rows.target), self.n_shared, rows.design.shape[1]
         inner = x @ mean[:p]
         if root is None:
@@ -205,24 +198,9 @@ class SharedParameters(Likelihood):
             spread = np.einsum("ni,ni->n", *[x @ root[:p, m:]] * 2)
         slope, curve, mixed = np.empty(n), np.empty(n), np.empty((n, m))
         psi_slope, psi_curve = np.zeros(m), np.zeros((m, m))
-        value = shared_rows(
-            self.CODES.index(self.name),
-            inner + rows.offset,
-            along,
-            spread,
-            rows.target,
-            rows.weight,
-            self.degrees_of_freedom,
-            np.ascontiguousarray(points),
-            shares,
-            np.ascontiguousarray(outer),
-            *rules(),
-            slope,
-            curve,
-            mixed,
-            psi_slope,
-            psi_curve,
-        )
+        given = inner + rows.offset, along, spread, rows.target, rows.weight
+        made = slope, curve, mixed, psi_slope, psi_curve
+        value = self._expected(given, np.ascontiguousarray(points), shares, outer, made)
         cross = x.T @ mixed
         own, gram = weighted_sums(x, slope, curve, inner)
         precision = np.block([[gram, cross], [cross.T, psi_curve]])
@@ -230,6 +208,30 @@ class SharedParameters(Likelihood):
         linear[:p] += cross @ mean[p:]
         linear[p:] += psi_curve @ mean[p:]
         return RowSums(linear, precision, value)
+
+    def _expected(
+        self,
+        given: tuple[FloatArray, ...],
+        points: FloatArray,
+        shares: FloatArray,
+        outer: FloatArray,
+        made: tuple[FloatArray, ...],
+    ) -> float:
+        """Fill ``made`` with expected slopes and curves; the expected log likelihood."""
+        if self.dispersed:
+            from dmfvi.models.glm._kernels_numba import shared_rows
+
+            code, dof = self.CODES.index(self.name), self.degrees_of_freedom
+            psi = np.ascontiguousarray(outer)
+            return float(shared_rows(code, *given, dof, points, shares, psi, *rules(), *made))
+        from dmfvi.models.glm._ordinal_numba import ordinal_rows
+
+        # c_1 = psi_1, c_k = c_k-1 + exp(psi_k)
+        sizes = np.exp(np.minimum(outer, LARGEST_LOG_SIZE))
+        cuts = np.cumsum(np.column_stack([outer[:, :1], sizes[:, 1:]]), axis=1)
+        sizes[:, 0] = 1.0
+        logit = self.name == "ordinal-logit"
+        return float(ordinal_rows(logit, *given, points, shares, cuts, sizes, *rules(), *made))
 
     def constant(self, target: FloatArray, weight: FloatArray, trials: FloatArray) -> float:
         if self.name == "gaussian":

@@ -276,7 +276,7 @@ class GeneralizedLinear(Model):
         )
         step = belief.step
         # where steps go back and forth over the optimum, by less than a bound can tell, they are shortened
-        turned = kept is not None and opposite(q, kept, pull, wanted)
+        turned = kept is not None and opposite(q, kept, wanted)
         if turned and residual > 0.5 * belief.residual:
             step = max(0.5 * step, SHORTEST_STEP)
         elif not turned:
@@ -322,9 +322,7 @@ class GeneralizedLinear(Model):
         )
 
 
-def opposite(
-    q: MultivariateNormal, kept: MultivariateNormal, pull: FloatArray, wanted: FloatArray
-) -> bool:
+def opposite(q: MultivariateNormal, kept: MultivariateNormal, wanted: FloatArray) -> bool:
     """Whether the next step turns back on the last one, in precisions measured by q's own."""
     scale = np.sqrt(np.diag(q.precision))
     last = (q.precision - kept.precision) / np.outer(scale, scale)

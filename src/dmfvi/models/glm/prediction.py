@@ -26,7 +26,7 @@ from dmfvi.models.glm.targets import (
 )
 from dmfvi.models.pointwise import log_ordered, log_softmax_of, of_classes, of_targets
 from dmfvi.models.regression.base import Regression
-from dmfvi.shard_lists import answering_lists, joined
+from dmfvi.shard_lists import answering_lists, joined, joined_weights
 from dmfvi.validation import check_choice, check_level
 
 #: draws of a predictive interval
@@ -332,16 +332,16 @@ class GlmPredictions(Regression):
         from sklearn.metrics import accuracy_score, r2_score  # 10 MB that a fit does not need
 
         rows = [self._checked_rows(X)]
-        y = self._scored(X, y)
+        y, weight = self._scored(X, y), joined_weights(sample_weight)
         if self.family in LABELLED:
             self._refuse_offset(offset, exposure)
-            return float(accuracy_score(y, joined(self.predict(X)), sample_weight=sample_weight))
+            return float(accuracy_score(y, joined(self.predict(X)), sample_weight=weight))
         if self.family == "binomial" and trials is None:
             raise ValueError("the score of a binomial model needs trials, one number for each row")
         if trials is not None:
             y = y / self._row_values("trials", trials, X, rows)[0]
         expected = joined(self.predict(X, offset=offset, exposure=exposure))
-        return float(r2_score(y, expected, sample_weight=sample_weight))
+        return float(r2_score(y, expected, sample_weight=weight))
 
 
 def expected_square(link: str, mean: FloatArray, variance: FloatArray) -> FloatArray:
