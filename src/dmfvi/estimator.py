@@ -221,11 +221,13 @@ class NetworkEstimator(PresentationMixin, UncertaintyMixin, ExportMixin, Fitted,
         least: int = 1,
         stacklevel: int = 4,
         copy: bool = True,
+        allow_empty: bool = False,
     ) -> list[FloatArray]:
         """One float array per node of this process, from one array or a list of arrays; without ``copy`` maybe X itself."""
+        allow_empty = allow_empty or not reset
         if is_shard_list(X):
             session.refuse_parts(len(X))
-            shards = check_shards(X, allow_empty=not reset)
+            shards = check_shards(X, allow_empty=allow_empty)
             for i, shard in enumerate(shards):
                 if not self._takes_missing:
                     names = list(X[i].columns) if hasattr(X[i], "columns") else None
@@ -247,7 +249,7 @@ class NetworkEstimator(PresentationMixin, UncertaintyMixin, ExportMixin, Fitted,
             return [np.concatenate(shards)] if copy or len(shards) > 1 else shards
         if is_shard_list(X) or not session.whole:
             return shards
-        return split_evenly(shards[0], session.network, allow_empty=not reset)
+        return split_evenly(shards[0], session.network, allow_empty=allow_empty)
 
     def _weighted_shards(
         self, X: Any, shards: list[FloatArray], sample_weight: Any

@@ -68,3 +68,9 @@ def answering_lists(method: Callable[..., Any]) -> Callable[..., Any]:
 def joined(answer: Any) -> Any:
     """The answers for all shards one after the other."""
     return np.concatenate(answer) if isinstance(answer, list) else answer
+
+
+def joined_weights(given: Any) -> Any:
+    """Weights of rows one after the other, where they are a list with an array for each shard."""
+    listed = isinstance(given, list | tuple) and any(np.ndim(part) for part in given)
+    return np.concatenate([np.ravel(part) for part in given]) if listed else given

@@ -189,14 +189,18 @@ def warn_of_ids(parts: Sequence[Any], names: Sequence[Any] | None, stacklevel: i
     if len(data) < FEWEST_IDS:
         return
     found = []
-    for name, column in zip(names, data.T, strict=True):
-        if not (np.isfinite(column).all() and (column == np.floor(column)).all()):
+    for name, cells in zip(names, data.T, strict=True):
+        column = cells[~np.isnan(cells)]  # some ids may be missing
+        if (
+            len(column) < FEWEST_IDS
+            or not (np.isfinite(column) & (column == np.floor(column))).all()
+        ):
             continue
         # floats do not tell whole numbers apart from here on
         beyond = bool((np.abs(column) >= 2.0**53).any())
         distinct = beyond or len(np.unique(column)) == len(column)
         called_so = bool(ID_NAME.search(str(name)) or ID_ENDING.search(str(name)))
-        counted = column[0] in (0, 1) and (np.diff(column) == 1).all()
+        counted = cells[0] in (0, 1) and (np.diff(cells) == 1).all()
         if (called_so and distinct) or counted:
             found.append(str(name))
     if found:

@@ -55,6 +55,33 @@ class FeatureUnits:
         """Standardise."""
         return np.asarray((data - self.shift) / self.scale)
 
+    @property
+    def scatter(self) -> FloatArray:
+        """Sum over rows of (x - shift)(x - shift)' in the data's units (D, D); complete data only."""
+        freedom = max(self.n_samples - 1.0, 1.0)
+        return np.asarray(freedom * self.covariance * np.outer(self.scale, self.scale))
+
+    @classmethod
+    def of_moments(
+        cls, shift: FloatArray, second: FloatArray, n_samples: float, counts: FloatArray
+    ) -> FeatureUnits:
+        """From means and covariance in the data's units; the scale of a constant column is its size."""
+        variance = np.diag(second)
+        constant = variance <= (1e-14 * np.maximum(np.abs(shift), 1e-300)) ** 2
+        scale = np.where(
+            constant, np.where(shift == 0, 1.0, np.abs(shift)), np.sqrt(np.maximum(variance, 0))
+        )
+        return cls(shift, scale, second / np.outer(scale, scale), n_samples, counts)
+
+    def with_more(self, more: FeatureUnits) -> FeatureUnits:
+        """Units of these rows and others together, without any of them (Chan, Golub & LeVeque 1983); complete data only."""
+        n = self.n_samples + more.n_samples
+        gap = more.shift - self.shift
+        between = (self.n_samples * more.n_samples / n) * np.outer(gap, gap)
+        second = (self.scatter + more.scatter + between) / max(n - 1.0, 1.0)
+        shift = self.shift + (more.n_samples / n) * gap
+        return FeatureUnits.of_moments(shift, second, n, self.n_observed + more.n_observed)
+
 
 class AgreedMeans(NamedTuple):
     """Rows of all nodes, observed entries of each feature (D,), their means (D,), and whether nothing is missing."""
@@ -73,8 +100,14 @@ def agree_on_means(
     times = np.ones(len(data)) if weight is None else weight
     total = yield np.concatenate([[times.sum()], times @ np.where(seen, data, 0.0), times @ seen])
     n_samples, counts = float(total[0]), total[1 + d :]
+    if weight is not None and not n_samples > 0:
+        raise ValueError(
+            "sample_weight is zero for all rows of all nodes: nothing is left to learn from"
+        )
     if weight is None:  # whole numbers, whatever the consensus has left of rounding
         n_samples, counts = float(round(n_samples)), np.round(counts)
+        if not n_samples:
+            raise ValueError("no node has a row: nothing to learn from")
     few = counts < (0.5 if weight is None else 1e-12 * max(n_samples, 1e-300))
     if few.any():  # where each process has one node, only the sum knows
         unseen = ", ".join(str(j) for j in np.flatnonzero(few)[:5])
@@ -100,16 +133,9 @@ def agree_on_units(
     total = yield local
     if complete:
         second = unpack_symmetric(total) / max(n_samples - 1, 1)
-        variance = np.diag(second).copy()
     else:
-        variance = total / np.maximum(counts - 1, 1)
-        second = np.diag(variance)
-    constant = variance <= (1e-14 * np.maximum(np.abs(shift), 1e-300)) ** 2
-    scale = np.where(
-        constant, np.where(shift == 0, 1.0, np.abs(shift)), np.sqrt(np.maximum(variance, 0))
-    )
-    covariance = second / np.outer(scale, scale)
-    return FeatureUnits(shift, scale, covariance, n_samples, counts)
+        second = np.diag(total / np.maximum(counts - 1, 1))
+    return FeatureUnits.of_moments(shift, second, n_samples, counts)
 
 
 @dataclass(frozen=True)

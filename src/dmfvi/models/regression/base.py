@@ -54,8 +54,13 @@ class Regression(TabularRegression):
 
     # -- rows ---------------------------------------------------------------------------------
 
-    def _pairs(self, X: Any, y: Any, session: Session) -> list[tuple[FloatArray, Any]]:
-        """One (rows, targets) per node of this process."""
+    def _pairs(
+        self, X: Any, y: Any, session: Session, reset: bool = True, allow_empty: bool = False
+    ) -> list[tuple[FloatArray, Any]]:
+        """One (rows, targets) per node of this process; without ``reset`` rows of a further batch.
+
+        With ``allow_empty`` nodes may have none.
+        """
         if y is None:
             raise ValueError(
                 f"requires y to be passed, but the target y is None: {type(self).__name__} learns from targets"
@@ -66,9 +71,16 @@ class Regression(TabularRegression):
         else:
             # missing cells are refused below, by their place
             _, target = validate_data(
-                self, X, y, dtype=np.float64, y_numeric=False, ensure_all_finite="allow-nan"
+                self,
+                X,
+                y,
+                dtype=np.float64,
+                y_numeric=False,
+                ensure_all_finite="allow-nan",
+                reset=reset,
             )
-        shards = self._row_shards(X, session, copy=False)  # designs are made from them
+        # designs are made of them
+        shards = self._row_shards(X, session, reset=reset, copy=False, allow_empty=allow_empty)
         self._name_sources()
         return list(zip(shards, _cut(column_or_1d(target), shards), strict=True))
 
@@ -233,7 +245,10 @@ class Regression(TabularRegression):
 
     def _facts(self) -> list[tuple[str, str]]:
         sites = getattr(self, "consensus_", {}).get("nodes", 1)
-        count = ("n", f"{round(self._units.n_samples)}")
+        rows, counted = getattr(self, "n_samples_", None), float(self._units.n_samples)
+        same = rows is None or abs(rows - counted) <= 1e-9 * counted
+        words = f"{round(counted)}" if same else f"{rows} rows of weight {counted:.6g} in all"
+        count = ("n", words)
         classes: Any = getattr(self, "classes_", None)
         two = classes is not None and len(classes) == 2
         about = [("coefficients of", f"{plain(classes[1])}")] if two else []

@@ -55,8 +55,8 @@ class TableDesign:
             return {}
         return {name: levels[0] for name, levels in self.levels.items() if levels}
 
-    def read(self, data: Any, where: str = "") -> dict[str, Column]:
-        """The columns of new rows, levels checked."""
+    def columns_in(self, data: Any) -> dict[str, Column]:
+        """The columns of new rows as they are."""
         if not is_frame(data):
             names = self.columns
             width = np.shape(data)[1] if np.ndim(data) == 2 else 0
@@ -65,10 +65,13 @@ class TableDesign:
                     f"the model was fitted to a frame with columns {list(names)[:10]}: pass a pandas or polars frame, received "
                     f"{type(data).__name__} of shape {np.shape(data)}"
                 )
-            made = dict(zip(names, columns_of(data).values(), strict=True))
-        else:
-            words = self.columns if self.formula is not None else self.levels
-            made = columns_of(data, self.columns, words)
+            return dict(zip(names, columns_of(data).values(), strict=True))
+        words = self.columns if self.formula is not None else self.levels
+        return columns_of(data, self.columns, words)
+
+    def read(self, data: Any, where: str = "") -> dict[str, Column]:
+        """The columns of new rows, levels checked."""
+        made = self.columns_in(data)
         return {name: self._typed(name, made[name], where) for name in self.columns}
 
     @property
@@ -114,6 +117,12 @@ class TableDesign:
                 "mend the row or drop it"
             )
         return tuple(terms), table
+
+    def further(self, columns: Mapping[str, Column]) -> FloatArray:
+        """The design of rows of a further batch, of which there may be none."""
+        if not len(next(iter(columns.values())).values):
+            return np.zeros((0, len(self.terms)))
+        return self.matrix(columns)[1]
 
     def _indicators(self, columns: Mapping[str, Column]) -> tuple[list[str], FloatArray]:
         terms: list[str] = []

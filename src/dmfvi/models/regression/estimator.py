@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
@@ -13,15 +14,16 @@ from dmfvi.estimator import generator_of
 from dmfvi.export import Pointwise
 from dmfvi.families import NormalGamma
 from dmfvi.inference.result import InferenceObserver
+from dmfvi.inference.session import Session
 from dmfvi.inference.starts import FeatureUnits, agree_on_units
 from dmfvi.linalg import FloatArray
 from dmfvi.models.glm.targets import check_targets
 from dmfvi.models.pca.belief import GammaPrior
 from dmfvi.models.pointwise import of_targets
 from dmfvi.models.regression.base import VAGUE_INTERCEPT, Regression
-from dmfvi.models.regression.linear import LinearRegression, RegressionShard
+from dmfvi.models.regression.linear import LinearRegression, RegressionShard, statistics_of
 from dmfvi.models.regression.posterior import LinearPosterior
-from dmfvi.shard_lists import joined
+from dmfvi.shard_lists import joined, joined_weights
 from dmfvi.summary_table import SummaryTable, rows_of
 from dmfvi.validation import check_instance, check_level
 
@@ -66,39 +68,127 @@ class BayesianLinearRegression(RegressorMixin, Regression):
     The posterior is exact, so ``lower_bound_`` is the log evidence itself.
     """
 
-    _kept = ("_target",)
+    _kept = ("_target", "_moments")
 
     @staticmethod
-    def _from_columns(target: FloatArray) -> dict[str, Any]:  # type: ignore[override]
-        return {"y": target}
+    def _from_columns(  # type: ignore[override]
+        target: FloatArray, weight: FloatArray | None = None
+    ) -> dict[str, Any]:
+        return {"y": target} | ({} if weight is None else {"sample_weight": weight})
 
     _usual_precision = f"{VAGUE:g} (times that of the noise)"
 
     _: KW_ONLY
     noise_prior: GammaPrior | None = None
 
-    def fit(self, X: Any, y: Any = None, *, observer: InferenceObserver | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        observer: InferenceObserver | None = None,
+    ) -> Self:
         """Fit to X (n, D) and y (n,), split evenly over the nodes, or to one array of each per node.
 
+        A row of ``sample_weight`` two counts as two rows, one of zero not at all; of frames it may be the name of a column.
         With a formula X is a frame or one per node, and y is left out unless the formula has no left-hand side.
         """
         session = self._open()
-        X, y, _ = self._tabulated(X, y, {}, session)
-        pairs = [(x, _numbers(target)) for x, target in self._pairs(X, y, session)]
+        X, y, given = self._tabulated(X, y, {"sample_weight": sample_weight}, session)
+        pairs = self._pairs(X, y, session)
+        weights = self._weights_of(given.get("sample_weight"), X, [x for x, _ in pairs])
+        return self._fit_pairs(session, pairs, weights, None, observer)
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from one more batch: the posterior is that of one fit to all rows so far, of which only moments are kept.
+
+        X, y and sample_weight as for ``fit``, or lists in which some nodes have no rows in this batch. Frames keep the levels of
+        the first batch, and what its formula has learned (``center``, ``scale``). A batch that is refused leaves the model as it was.
+        """
+        if not hasattr(self, "_node_beliefs"):
+            return self.fit(X, y, sample_weight)
+        if not hasattr(self, "_moments"):
+            raise ValueError(
+                "the file of this model has no moments of its rows, it is from an earlier version: fit anew"
+            )
+        if self.missing == "impute":
+            raise ValueError(
+                "partial_fit is exact, and missing='impute' would fill earlier rows anew with every batch: use missing='drop'"
+            )
+        table = self._design_of_table
+        if self.formula != (None if table is None else table.formula):
+            raise ValueError(
+                f"formula {self.formula!r} is not that of the batches so far: give the same, or fit anew"
+            )
+        before = dict(self.__dict__)
+        try:
+            return self._fit_more(X, y, sample_weight)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _fit_more(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        session, table = self._open(), self._design_of_table
+        count, dropped = getattr(self, "n_samples_", None), getattr(self, "n_dropped_", 0)
+        if table is not None:
+            X, y, given = self._tabulated(
+                X, y, {"sample_weight": sample_weight}, session, known=table
+            )
+            sample_weight = given.get("sample_weight")
+            self.n_dropped_ += dropped
+        pairs = self._pairs(X, y, session, reset=table is not None, allow_empty=True)
+        if table is not None and count is not None and self._rows_given is not None:
+            self._rows_given += count
+        weights = self._weights_of(sample_weight, X, [x for x, _ in pairs])
+        return self._fit_pairs(session, pairs, weights, self._moments, None)
+
+    def _fit_pairs(
+        self,
+        session: Session,
+        given: list[tuple[FloatArray, Any]],
+        weights: Sequence[FloatArray | None],
+        earlier: FeatureUnits | None,
+        observer: InferenceObserver | None,
+    ) -> Self:
+        """Agree on units of all rows, and add what earlier ones have left."""
+        pairs = [(x, _numbers(target)) for x, target in given]
         both: FeatureUnits = session.agree(
-            agree_on_units, [np.column_stack([x, target]) for x, target in pairs]
+            lambda part: agree_on_units(*part),
+            [
+                (np.column_stack([x, target]), weight)
+                for (x, target), weight in zip(pairs, weights, strict=True)
+            ],
         )[0]
+        self._moments = both = both if earlier is None else earlier.with_more(both)
         self._units, target_units = _split_units(both)
         shift = float(target_units.shift[0]) if self._has_intercept else 0.0
         self._target = (shift, float(target_units.scale[0]))
         model = self._make_model()
+        before = None
+        if earlier is not None:  # every node adds its part of what all of them know
+            share = 1.0 / session.network.n_nodes
+            before = statistics_of(earlier, both, self._has_intercept, share)
         prepared = [
-            RegressionShard(self._design(x), (target - shift) / self._target[1])
-            for x, target in pairs
+            RegressionShard(self._design(x), (target - shift) / self._target[1], weight, before)
+            for (x, target), weight in zip(pairs, weights, strict=True)
         ]
         return self._fit(
             session, model, prepared, log_volume=target_units.log_volume, observer=observer
         )
+
+    def _weights_of(
+        self, given: Any, X: Any, shards: list[FloatArray]
+    ) -> Sequence[FloatArray | None]:
+        """Every node's weights of its rows; None where all rows count once."""
+        if given is None:
+            return [None] * len(shards)
+        weights = self._row_values("sample_weight", given, X, shards)
+        least = min((float(part.min()) for part in weights if len(part)), default=0.0)
+        if least < 0:
+            raise ValueError(f"sample_weight must not be negative, received {least:g}")
+        return weights
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predictive means, with ``return_std`` also the standard deviations of new targets."""
@@ -118,8 +208,8 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         """R^2 of the predictive means, over all rows where X and y are lists of shards; y may be in the formula."""
         from sklearn.metrics import r2_score  # 10 MB that a fit does not need
 
-        target = self._scored(X, y)
-        return float(r2_score(target, joined(self.predict(X)), sample_weight=sample_weight))
+        target, weight = self._scored(X, y), joined_weights(sample_weight)
+        return float(r2_score(target, joined(self.predict(X)), sample_weight=weight))
 
     def sample(self, X: Any, random_state: Any = None) -> FloatArray:
         """New targets for rows X from the posterior predictive distribution."""

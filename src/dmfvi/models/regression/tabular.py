@@ -67,13 +67,14 @@ class TabularRegression(NetworkEstimator):
         beside: Mapping[str, Any],
         session: Session,
         left_out: Sequence[str] = (),
+        known: TableDesign | None = None,
     ) -> tuple[Any, Any, dict[str, Any]]:
         """Rows of numbers, targets and what else rows have; arrays without missing entries as they are.
 
-        Columns that are ``left_out`` are no features.
+        Columns that are ``left_out`` are no features. With a ``known`` design nothing is agreed on: rows of a further batch.
         """
         check_choice("missing", self.missing, ["raise", "drop", "impute", None])
-        self._table: TableDesign | None = None
+        self._table: TableDesign | None = known
         self.n_dropped_ = self.n_imputed_ = 0
         given = {name: value for name, value in beside.items() if value is not None}
         listed = is_shard_list(X)
@@ -82,16 +83,23 @@ class TabularRegression(NetworkEstimator):
         how = self.missing or ("drop" if self.formula is not None else "raise")
         self._check_formula(framed, y)
         named = sorted({v for v in given.values() if isinstance(v, str)} | set(left_out))
-        if not framed and (how == "raise" or any(np.ndim(part) != 2 for part in parts)):
+        plain = how == "raise" or any(np.ndim(part) != 2 for part in parts)
+        if known is None and not framed and plain:
             return X, y, given
         if listed:
             session.refuse_parts(len(parts), "frame")
-        pieces = self._pieces(parts, listed, y, given, named)
-        design = self._agreed_design(pieces, how, session)
-        if not design.levels and self.formula is None and how == "raise" and not named:
-            return X, y, given
-        rows, targets, others = self._complete(pieces, design, how, session)
-        made = self._designed(rows, design, how, session)
+        pieces = self._pieces(parts, listed, y, given, named, known)
+        design = known
+        if design is None:
+            design = self._agreed_design(pieces, how, session)
+            if not design.levels and self.formula is None and how == "raise" and not named:
+                return X, y, given
+        some_empty = known is not None and listed
+        rows, targets, others = self._complete(pieces, design, how, session, some_empty)
+        if known is None:
+            made = self._designed(rows, design, how, session)
+        else:
+            made = [design.further(part) for part in rows]
         if listed:
             return made, targets, {n: [part[n] for part in others] for n in given}
         return made[0], None if targets is None else targets[0], others[0]
@@ -120,7 +128,13 @@ class TabularRegression(NetworkEstimator):
             )
 
     def _pieces(
-        self, parts: list[Any], listed: bool, y: Any, given: Mapping[str, Any], named: list[str]
+        self,
+        parts: list[Any],
+        listed: bool,
+        y: Any,
+        given: Mapping[str, Any],
+        named: list[str],
+        known: TableDesign | None,
     ) -> list[_Piece]:
         """Columns, targets and what else rows have, part by part."""
         text = self.formula
@@ -130,14 +144,17 @@ class TabularRegression(NetworkEstimator):
             names = None if text is None else formulas.parsed(text).variables
             if names is None and named:
                 names = tuple(c for c in map(str, part.columns) if c not in named)
-            columns = columns_of(part, names, text is not None)
+            if known is None:
+                columns = columns_of(part, names, text is not None)
+            else:
+                columns = known.columns_in(part)
             if text is not None:
                 levels = formulas.parsed(text).as_levels
                 columns = {n: categorical(c) if n in levels else c for n, c in columns.items()}
             n_rows = len(part)
             own = y[position] if listed and isinstance(y, list | tuple) else y
             if target is not None:
-                own = _target(str(text), part)
+                own = _target(str(text), part) if n_rows else np.empty(0)
             elif own is not None:
                 own = np.asarray(own)
             others = {}
@@ -174,9 +191,14 @@ class TabularRegression(NetworkEstimator):
         return TableDesign(tuple(pieces[0].columns), levels, self.formula)
 
     def _complete(
-        self, pieces: list[_Piece], design: TableDesign, how: str, session: Session
+        self,
+        pieces: list[_Piece],
+        design: TableDesign,
+        how: str,
+        session: Session,
+        some_empty: bool,
     ) -> tuple[list[dict[str, Column]], list[Any] | None, list[dict[str, Any]]]:
-        """Rows that take part, with a count of the others."""
+        """Rows that take part, with a count of the others; with ``some_empty`` a part may have none."""
         rows, targets, others, dropped = [], [], [], 0
         for position, piece in enumerate(pieces):
             where = f"shard {position}: " if len(pieces) > 1 else ""
@@ -187,7 +209,7 @@ class TabularRegression(NetworkEstimator):
                 kept = np.arange(piece.n_rows)
             else:
                 kept = np.flatnonzero(~(gaps | piece.lacks_target))
-            if not len(kept):
+            if not len(kept) and not some_empty:
                 raise ValueError(
                     f"{where}no row is complete in the columns {needed[:10]}: leave the site out, or columns"
                 )
@@ -305,7 +327,7 @@ class _Piece:
     @property
     def lacks_target(self) -> NDArray[np.bool_]:
         """Rows without a target."""
-        if self.target is None:
+        if self.target is None or not self.n_rows:
             return np.zeros(self.n_rows, dtype=bool)
         if self.target.dtype.kind == "f":
             return np.isnan(self.target).reshape(self.n_rows, -1).any(1)

@@ -67,7 +67,7 @@ class KaplanMeier(NetworkEstimator):
     _: KW_ONLY
     times: ArrayLike | None = None
 
-    _kept = ("timeline_",)
+    _kept = ("timeline_", "_grid_given")
     _has_features = False
 
     def fit(
@@ -82,19 +82,54 @@ class KaplanMeier(NetworkEstimator):
 
         ``time`` and ``event`` may name columns of a frame X.
         """
+        return self._fit_pairs(_two_columns(X, time, event), False, observer)
+
+    def partial_fit(self, X: Any, event: Any = None, *, time: Any = None) -> Self:
+        """Learn from one more batch, as for ``fit``: the curve is that of one fit to all times so far, of which only counts are kept.
+
+        In a list some nodes may have no times in this batch.
+        """
+        if not hasattr(self, "_node_beliefs"):
+            return self.fit(X, event, time=time)
+        before = dict(self.__dict__)
+        try:
+            return self._fit_pairs(_two_columns(X, time, event), True, None)
+        except BaseException:  # a batch that is refused changes nothing
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _fit_pairs(self, X: Any, more: bool, observer: InferenceObserver | None) -> Self:
         session = self._open()
-        shards = self._row_shards(_two_columns(X, time, event), session)
+        shards = self._row_shards(X, session, reset=not more)
         for pairs in shards:
             if pairs.shape[1] != 2:
                 raise ValueError(
                     f"X must have two columns, time and event, received {pairs.shape[1]} columns"
                 )
             check_pairs(pairs, positive=False)
+        grid: FloatArray
         if self.times is None:
-            self.timeline_ = session.agree(agree_on_cells, [pairs[:, 0] for pairs in shards])[0]
+            grid = session.agree(agree_on_cells, [pairs[:, 0] for pairs in shards])[0]
         else:
-            self.timeline_ = checked_grid(self.times)
-        prepared = [GridShard(self._positions(pairs[:, 0]), pairs[:, 1]) for pairs in shards]
+            grid = checked_grid(self.times)
+        earlier = None
+        if more:  # every node adds its part of what all of them know
+            given = self.times is not None
+            # a given grid has no counts of what was later than its end
+            if getattr(self, "_grid_given", given) == given and not given:
+                grid = np.union1d(self.timeline_, grid)
+            elif not given or not np.array_equal(self.timeline_, grid):
+                raise ValueError(
+                    "times are not those of the batches so far: give the same grid, or fit anew"
+                )
+            counts = _on_grid(grid, self.timeline_, self.observed_, self.at_risk_)
+            earlier = (counts[0] / session.network.n_nodes, counts[1] / session.network.n_nodes)
+        self.timeline_: FloatArray = grid
+        self._grid_given = self.times is not None
+        prepared = [
+            GridShard(self._positions(pairs[:, 0]), pairs[:, 1], earlier) for pairs in shards
+        ]
         return self._fit(session, self._make_model(), prepared, observer=observer)
 
     def _positions(self, times: FloatArray) -> NDArray[np.int64]:
@@ -181,6 +216,18 @@ def agree_on_cells(times: FloatArray) -> Generator[FloatArray, FloatArray, Float
     counts = np.rint((yield own.ravel()))
     every = (used[:, None] * PARTS + np.arange(PARTS)).ravel()
     return lower_edges(every[counts > 0])
+
+
+def _on_grid(
+    grid: FloatArray, times: FloatArray, events: FloatArray, at_risk: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Counts of a grid at the times of one that has all of its times and more."""
+    if len(grid) == len(times):
+        return events, at_risk
+    happened = np.zeros(len(grid))
+    happened[np.searchsorted(grid, times)] = events
+    # who is at risk between two times of the earlier grid is so at the second
+    return happened, np.append(at_risk, 0.0)[np.searchsorted(times, grid)]
 
 
 def _two_columns(X: Any, time: Any, event: Any) -> Any:

@@ -76,6 +76,7 @@ class GridShard:
 
     position: NDArray[np.int64]
     event: FloatArray
+    earlier: tuple[FloatArray, FloatArray] | None = None  # counts of rows that are not kept
 
     def counts(self, n_times: int) -> tuple[FloatArray, FloatArray]:
         """Events at each time of the grid, and those at risk just before it."""
@@ -83,6 +84,8 @@ class GridShard:
         leaving = np.bincount(self.position, minlength=n_times)[:n_times]
         beyond = float(np.sum(self.position >= n_times))
         at_risk = np.cumsum(leaving[::-1])[::-1] + beyond
+        if self.earlier is not None:
+            return happened + self.earlier[0], at_risk + self.earlier[1]
         return happened.astype(np.float64), at_risk.astype(np.float64)
 
 
