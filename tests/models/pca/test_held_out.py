@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator
+from scipy.special import ndtr, ndtri
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 
 from dmfvi import BayesianGaussianMixture, BayesianPCA, Imputer, Network
-from dmfvi.models.pca.held_out import EDGES, HeldOut, _folds, _hidden, hold_out
+from dmfvi.models.pca import held_out
+from dmfvi.models.pca.held_out import EDGES, HeldOut, _folds, _hidden, hold_out, usual_folds
 
 
 def skewed(n: int = 300) -> tuple[np.ndarray, np.ndarray]:
@@ -65,13 +67,40 @@ def test_the_stretch_is_the_quantile_of_the_scores() -> None:
     assert far.stretch(0.9)[0] == EDGES[-2]
 
 
-@pytest.mark.parametrize("n_scores", [20, 60, 150])
-def test_new_scores_are_covered_as_often_as_was_asked_for(n_scores: int) -> None:
-    """On average over samples of scores, however few: counting them between bounds must not widen intervals."""
-    scores = np.random.default_rng(0).exponential(size=(4000, n_scores))
-    made = HeldOut(np.array([np.histogram(each, EDGES)[0] for each in scores], dtype=float))
-    share = np.mean(1.0 - np.exp(-made.stretch(0.9)))
-    assert share == pytest.approx(0.9, abs=0.0025)
+def left_out_scores(x: np.ndarray) -> np.ndarray:
+    """Scores of entries under the Gaussian of the others of their row, whose 90 % interval is 1.645 deviations either way."""
+    n = x.shape[1]
+    mean = (x.sum(1, keepdims=True) - x) / (n - 1)
+    square = (x**2).sum(1, keepdims=True) - x**2 - (n - 1) * mean**2
+    return np.asarray(np.abs(x - mean) / (ndtri(0.95) * np.sqrt(square / (n - 2))))
+
+
+@pytest.mark.parametrize("level", [0.8, 0.9, 0.95])
+@pytest.mark.parametrize("n_scores", [30, 60, 150])
+def test_new_entries_are_covered_as_often_as_was_asked_for(n_scores: int, level: float) -> None:
+    """On average over samples, however few: an entry is missing where it gets its score, and is there where the interval is made."""
+    x = np.random.default_rng(0).normal(size=(8000, n_scores))
+    made = HeldOut(np.array([np.histogram(s, EDGES)[0] for s in left_out_scores(x)], dtype=float))
+    width = made.stretch(level) * ndtri(0.95) * x.std(1, ddof=1)
+    share = np.mean(ndtr(x.mean(1) + width) - ndtr(x.mean(1) - width))
+    assert share == pytest.approx(level, abs=0.0005 + 0.12 / n_scores)
+
+
+def test_small_tables_have_more_folds() -> None:
+    assert [usual_folds(n) for n in (20, 200, 500, 1000, 10**6)] == [50, 50, 20, 10, 10]
+    _, gaps = skewed(40)
+    made = Imputer(Means(), calibration="held-out").fit(gaps)
+    fifty = Imputer(Means(), calibration="held-out", n_folds=50).fit(gaps)
+    np.testing.assert_array_equal(made.calibration_.counts, fifty.calibration_.counts)
+
+
+def test_rows_of_all_nodes_say_how_many_folds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_out, "LEAST_FOLDS", 2)
+    monkeypatch.setattr(held_out, "ROWS_TIMES_FOLDS", 120)  # two folds for 60 rows, six for 20
+    _, gaps = skewed(60)
+    model, parts = BayesianPCA(1, noise="feature", random_state=0), np.split(gaps, 3)
+    nodes = hold_out(clone(model).set_params(network=Network.ring(3)), parts, "auto")
+    np.testing.assert_array_equal(nodes.counts, hold_out(model, parts, 2).counts)
 
 
 @pytest.mark.parametrize(("level", "least"), [(0.5, 1), (0.8, 4), (0.9, 9), (0.95, 19), (0.99, 99)])

@@ -3,7 +3,9 @@
     score of a hidden entry = (x - mean) / (end of the 90 % interval on that side - mean)          interval(level) = mean + c (ends - mean),   c = level-quantile of scores
 
 Every observed entry is hidden in one of some folds and predicted by the model fitted to the others (cross-conformal prediction: Vovk 2015, Annals of Mathematics and
-Artificial Intelligence 74). A column of which a fold would hide all entries of all nodes keeps them in that fold. Only counts of entries and of scores by column are
+Artificial Intelligence 74). The fit that gives an entry its score lacks that entry, the fit whose intervals are stretched does not: an entry q deviations
+out widens it by 1 + (q^2 - 1) / 2n. The rank level (n + 1), right for scores of entries that no fit has seen, then covers 2 q phi(q) (q^2 - 1) / 2n too much (Gaussian
+column, first order); ``rank_of`` takes that off. A column of which a fold would hide all entries of all nodes keeps them in that fold. Only counts of entries and of scores by column are
 summed over nodes.
 """
 
@@ -13,10 +15,11 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -27,6 +30,8 @@ from dmfvi.models.regression.columns import summed
 REFERENCE = 0.9
 #: bounds of the counted scores: steps of 4 %
 EDGES = np.concatenate([[0.0], np.geomspace(0.02, 50.0, 200), [np.inf]])
+#: rows times folds that are enough, and the least and most folds: what a fold lacks matters with few rows, where fits are quick
+ROWS_TIMES_FOLDS, LEAST_FOLDS, MOST_FOLDS = 10_000, 10, 50
 
 
 @dataclass(frozen=True)
@@ -36,14 +41,14 @@ class HeldOut:
     counts: FloatArray
 
     def stretch(self, level: float) -> FloatArray:
-        """c of each column (D,): the level (n + 1)-th smallest of n scores, between two of them by interpolation; infinite where that is more than n."""
+        """c of each column (D,): the score of the level's rank, between two of them by interpolation; infinite where there are too few."""
         made = np.empty(len(self.counts))
         for j, counts in enumerate(self.counts):
             n = int(counts.sum())
             if n < least_scores(level):
                 made[j] = np.inf
                 continue
-            rank = min(max(level * (n + 1.0), 1.0), float(n))  # but for rounding
+            rank = rank_of(level, n)
             lower, upper = (_ranked(counts, k) for k in (math.floor(rank), math.ceil(rank)))
             made[j] = lower + (rank - math.floor(rank)) * (upper - lower)
         return made
@@ -58,17 +63,33 @@ def _ranked(counts: FloatArray, rank: int) -> float:
     return float(EDGES[at] + (rank - 0.5 - before) / counts[at] * (top - EDGES[at]))
 
 
+def rank_of(level: float, n: int) -> float:
+    """Which of n held-out scores, from the smallest, an interval of that level reaches to; not a whole number."""
+    q = float(ndtri(0.5 + 0.5 * level))
+    own_width = q * (q * q - 1.0) * math.exp(-0.5 * q * q) / math.sqrt(2.0 * math.pi)
+    return min(max(level * (n + 1.0) - own_width, 1.0), float(n))
+
+
 def least_scores(level: float) -> int:
     """Scores that an interval of that level takes: the least n with level (n + 1) <= n."""
     return math.ceil(level / (1.0 - level) - 1e-9)
 
 
-def hold_out(model: Any, tables: Sequence[FloatArray], n_folds: int) -> HeldOut:
+def usual_folds(n_rows: int) -> int:
+    """Folds for a table of that many rows over all nodes."""
+    return min(max(math.ceil(ROWS_TIMES_FOLDS / max(n_rows, 1)), LEAST_FOLDS), MOST_FOLDS)
+
+
+def hold_out(model: Any, tables: Sequence[FloatArray], folds: int | Literal["auto"]) -> HeldOut:
     """Scores of all observed entries; the model is fitted once for each fold, as it was to all tables.
 
     One table is one array, split over the nodes as ``fit`` does. A model that is not of this package is fitted on one machine.
     """
     counts = np.zeros((tables[0].shape[1], len(EDGES) - 1))
+    if isinstance(folds, str):
+        rows = _over_nodes(model, np.array([float(sum(len(table) for table in tables))]))
+        folds = usual_folds(round(float(rows[0])))
+    n_folds = int(folds)
     hidden = _hidden(model, tables, n_folds)
     unconverged = []
     for of_fold in hidden:

@@ -113,11 +113,12 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         dequantized table: values that are rounded get the digits back at random. None is ``BayesianPCA(noise="feature")``.
     calibration : {"model", "held-out"}
         Intervals as the model has them, or stretched column by column so that they cover observed entries that are hidden in turn: the model is
-        fitted ``n_folds`` times more, and only counts of entries and scores are summed over nodes. For columns whose shape the model does not have (skewed,
+        fitted once more for each of ``n_folds``, and only counts of entries and scores are summed over nodes. For columns whose shape the model does not have (skewed,
         rounded). A column takes level / (1 - level) scores, 9 for 0.9 and 99 for 0.99: with fewer its intervals are infinite, with a warning.
         A model of another package needs ``impute(X)`` and ``impute_interval(X, level)``, and is fitted on one machine.
-    n_folds : int
-        Folds of the held-out calibration; an entry is predicted without its own fold.
+    n_folds : int or "auto"
+        Folds of the held-out calibration; an entry is predicted without its own fold. A fold's fit has fewer entries than the fit that is stretched, which widens
+        intervals of small tables: "auto" takes as many folds as make rows times folds 10,000, from 10 (1,000 rows and more) to 50 (200 and fewer).
 
     Attributes
     ----------
@@ -144,12 +145,13 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     estimator: Any = None
     calibration: Literal["model", "held-out"] = "model"
-    n_folds: int = 10
+    n_folds: int | Literal["auto"] = "auto"
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the model to X (n_samples, n_features) with NaN for missing entries, or to a list with one array per node."""
         check_choice("calibration", self.calibration, ["model", "held-out"])
-        check_whole("n_folds", self.n_folds, 2)
+        if self.n_folds != "auto":
+            check_whole("n_folds", self.n_folds, 2)
         models = self._candidates(X)
         for name in ("calibration_", "feature_names_in_"):  # of an earlier fit
             self.__dict__.pop(name, None)
@@ -165,7 +167,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 )
             self.estimator_ = fitted[int(np.argmax(bounds)) if len(fitted) > 1 else 0]
         if self.calibration == "held-out":
-            self.calibration_ = hold_out(self.estimator_, _tables(X), int(self.n_folds))
+            self.calibration_ = hold_out(self.estimator_, _tables(X), self.n_folds)
         self.n_features_in_ = self.estimator_.n_features_in_
         if hasattr(self.estimator_, "feature_names_in_"):
             self.feature_names_in_ = self.estimator_.feature_names_in_
