@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import namedtuple
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -14,6 +15,19 @@ from dmfvi.linalg import FloatArray, pack_symmetric, relative_norm, unpack_symme
 
 #: number of trailing axes of a natural parameter that belong to one event
 SCALAR, VECTOR, MATRIX = 0, 1, 2
+
+
+def _of_probabilities(quantile: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, which refuses what is no probability: it would give NaN."""
+
+    @wraps(quantile)
+    def checked(self: Any, probability: Any) -> Any:
+        given = np.asarray(probability)
+        if not ((given >= 0) & (given <= 1)).all():
+            raise ValueError(f"probability must lie in [0, 1], received {probability!r}")
+        return quantile(self, probability)
+
+    return checked
 
 
 class Family(ABC):
@@ -34,8 +48,10 @@ class Family(ABC):
     _expected_type: ClassVar[Any]
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """One attribute per natural parameter, and a record type for the expected statistics."""
+        """One attribute per natural parameter, a record type for the expected statistics, and quantiles of probabilities only."""
         super().__init_subclass__(**options)
+        if "quantile" in cls.__dict__:
+            cls.quantile = _of_probabilities(cls.quantile)  # type: ignore[method-assign]
         for position, name in enumerate(cls.__dict__.get("natural_names", ())):
             setattr(cls, name, _natural_parameter(position, name))
         if "statistic_names" in cls.__dict__:
