@@ -267,7 +267,7 @@ def fit_small(table: Path, model: Path, monkeypatch: pytest.MonkeyPatch, *more: 
         ),
         (
             "id;b\nK1;2,5\nK2;1,5\n",
-            "leave missing cells empty; for decimal commas, as in column 'b', say --decimal ,",
+            "name them in --formula of a regression; for decimal commas say --decimal ,",
         ),
         ("1.0,abc\n2,3\n", "line 1: 'abc' is not a number, other cells are"),
         (",a,b\n0,1,2\n1,2,3\n", "column 1 has no name"),

@@ -6,6 +6,9 @@ import ctypes
 import os
 import signal
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 #: of Linux's prctl
 PR_SET_PDEATHSIG = 1
@@ -55,3 +58,36 @@ def raise_if_interrupted() -> None:
     if _interrupts:
         _interrupts.clear()
         raise KeyboardInterrupt
+
+
+@contextmanager
+def ignoring_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C for a moment; processes that start within ignore it as long as they live."""
+    if threading.current_thread() is not threading.main_thread():  # only that one may
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def on_interrupt(words: str | Callable[[], str]) -> Iterator[None]:
+    """Note on a KeyboardInterrupt within what is kept and what is lost: :func:`interruption` finds it."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        said = words if isinstance(words, str) else words()
+        if said:
+            interrupt.add_note(said)
+        raise
+
+
+def interruption(error: BaseException) -> list[str] | None:
+    """The notes of the KeyboardInterrupt that has led to an error; None where none has."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, KeyboardInterrupt):
+        found = found.__cause__ or found.__context__
+    return None if found is None else list(getattr(found, "__notes__", []))

@@ -12,6 +12,7 @@ import dmfvi
 from cli_run import dmfvi_command
 from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.datasets import make_cube, make_low_rank, make_ratings
+from dmfvi.models import PoissonGamma
 
 
 class Case(NamedTuple):
@@ -249,7 +250,18 @@ CASES = [
     Case(RUN, "[data] has unknown ['colour']", file=node("[data]\ncolour = 1\n")),
     Case(RUN, "decimal must be . or ,", file=node("[data]\ndecimal = 'x'\n")),
     Case(RUN, "must be a list of names", file=node("[data]\ndrop = [1.5]\n")),
-    Case(RUN, "is none of the columns", file=node("[data]\ndrop = ['z']\n")),
+    Case(RUN, "drop = 'z' is none of the columns", file=node("[data]\ndrop = ['z']\n")),
+    Case(
+        RUN,
+        'leave columns that are not numeric out (drop = ["kind"] in [data])',
+        file=toml(NODE.replace("good.csv", "labels.csv")),
+    ),
+    Case(
+        RUN,
+        'for decimal commas say decimal = "," in [data]; if - marks a missing cell say missing = ["-"] in [data]',
+        file=toml(NODE.replace("good.csv", "commas.csv")),
+    ),
+    Case(RUN, "header = true or false in [data]", file=toml(NODE.replace("good", "odd"))),
     Case("node --config {d}/bad.toml", "has no [tls] table", file=node()),
     Case("launch {d}/bad.toml --insecure", "needs a list", file=toml("x = 1")),
     Case(
@@ -279,6 +291,13 @@ CASES = [
     ),
     Case("keys issue {d}/nowhere --node 0 --host h", "ca"),
     Case("keys issue {d}/nowhere --node 0 --host h --days 0", "--days must be at least 1"),
+    # the result of infer
+    Case("predict {d}/good.csv --model {d}/result.npz", "holds the result of infer for a Poisson"),
+    Case("impute {d}/good.csv --model {d}/result.npz", "not an estimator: use dmfvi show"),
+    Case("report {d}/result.npz", "holds the result of infer for a PoissonGamma, not an estimator"),
+    Case(
+        "ratings recommend --model {d}/result.npz --user 1", "here a RatingFactorization is needed"
+    ),
     # experiments
     Case("reproduce nothing", "choose one of"),
     Case("reproduce online --jobs 0", "--jobs must be at least 1"),
@@ -305,6 +324,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write("labels.csv", "a,b,c,d,kind", [f"{r},{'xy'[n % 2]}" for n, r in enumerate(rows)])
     write("one.csv", "a,b,c,d,kind", [f"{r},x" for r in rows])
     write("half.csv", "a,b,c,d,kind", [f"{r},{'x' if n else ''}" for n, r in enumerate(rows)])
+    write("commas.csv", "a;b", ["1,5;2,5", "-;3,5"])
+    write("odd.csv", "1,b", ["1,2"])
     write("negative.csv", "a,b", ["-1,2", "3,4"])
     (d / "latin.csv").write_bytes("größe,b\n1,2\n".encode("latin-1"))
     np.save(d / "good.npy", data)
@@ -333,6 +354,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dmfvi.save(line, d / "line" / "model.npz")
     rates = dmfvi.RatingFactorization(1, max_iter=1, n_choice_features=0, random_state=0)
     dmfvi.save(rates.fit((made.row, made.col, made.data)), d / "rates" / "model.npz")
+    counts = np.arange(12.0).reshape(6, 2)
+    dmfvi.save(dmfvi.infer(PoissonGamma(2), [counts]), d / "result.npz")
     nodes = {
         "n0": (0, 7447, "good.csv", ""),
         "n0b": (0, 7448, "again.csv", ""),

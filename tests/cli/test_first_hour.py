@@ -60,6 +60,32 @@ def test_help_has_an_example_and_no_riddles(words: tuple[str, ...]) -> None:
     assert "default: look" not in long.out
 
 
+@pytest.mark.parametrize("words", [(), ("ratings",), ("keys",)], ids=["dmfvi", "ratings", "keys"])
+def test_help_of_groups_has_an_example(words: tuple[str, ...]) -> None:
+    said = " ".join(dmfvi_command(*words, "-h").out.split())
+    assert f"Example: {' '.join(['dmfvi', *words])}" in said
+
+
+def test_one_sweep_over_ratings_is_called_so(tmp_path: Path) -> None:
+    dmfvi_command("example", "ratings", tmp_path)
+    line = ["ratings", "fit", tmp_path / "ratings.csv", "--components", 2, "--sweeps", 1, "-q"]
+    said = dmfvi_command(*line, "--out", tmp_path / "m")
+    assert "no: one sweep cannot tell, raise --sweeps" in said.out
+    assert "lower bound │ known from the second sweep on" in said.out
+    told = json.loads(dmfvi_command(*line, "--json", "--out", tmp_path / "m").out)
+    assert (told["converged"], told["lower_bound"]) == (False, None)
+
+
+def test_the_exit_codes_of_the_pages_are_the_same() -> None:
+    pages = Path(__file__).parents[2] / "docs"
+    found = []
+    for page in ("shell.md", "deploy.md"):
+        rows = re.findall(r"^\| (\d+(?:, \d+)*) \| ", (pages / page).read_text(), re.MULTILINE)
+        found.append({code for row in rows for code in row.split(", ")})
+    codes = {str(int(code)) for code in ExitCode} | {"143"}
+    assert found == [codes, codes]
+
+
 def test_shell_completion_is_offered() -> None:
     assert "--install-completion" in dmfvi_command("--help").out
 
@@ -240,3 +266,94 @@ def test_ratings_given_twice_are_counted_once(tmp_path: Path) -> None:
     said = dmfvi_command("ratings", "fit", file, *asked, "--out", tmp_path / "m")
     assert "1 of 49 ratings repeat a user and item" in said.err
     assert '"ratings": 48' in said.out
+
+
+def test_frames_and_points_keep_the_numbers_of_the_file(tmp_path: Path) -> None:
+    """Points and frames that are numbered with gaps, and a point that is left out."""
+    matrix = np.concatenate(make_cube(n_frames=4).cameras)
+    frames, points = 10 + 3 * np.arange(len(matrix) // 2), 100 + 7 * np.arange(matrix.shape[1])
+    lines = [
+        f"{frame},{point},{matrix[2 * f, p]:.6f},{matrix[2 * f + 1, p]:.6f}"
+        for f, frame in enumerate(frames)
+        for p, point in enumerate(points)
+    ]
+    short = "13,55,0.5,0.5"  # seen once
+    file, out = tmp_path / "tracks.csv", tmp_path / "o"
+    file.write_text("\n".join(["frame,point,x,y", *lines, short]) + "\n")
+    said = dmfvi_command("sfm", file, "--out", out, "-q")
+    assert "points seen in fewer than 2 frames: 55 (1)" in said.err
+    assert "Tracks.seen_in" not in said.err
+    assert dmfvi_command("sfm", file, "--out", out, "-q", "--min-frames", 2).code in (0, 4)
+
+    def column(name: str, at: int) -> list[int]:
+        return [int(line.split(",")[at]) for line in (out / name).read_text().splitlines()[1:]]
+
+    assert column("structure.csv", 0) == points.tolist()
+    assert column("cameras.csv", 0) == frames.tolist()
+    assert column("tracks.csv", 0) == np.repeat(frames, len(points)).tolist()
+    assert column("tracks.csv", 1) == np.tile(points, len(frames)).tolist()
+
+
+def test_one_frame_has_no_depth(tmp_path: Path) -> None:
+    file = tmp_path / "tracks.csv"
+    file.write_text("frame,point,x,y\n" + "".join(f"3,{p},{p % 4},{p % 3}\n" for p in range(8)))
+    said = dmfvi_command("sfm", file, "--out", tmp_path / "o")
+    assert said.code == 1
+    assert "has 1 frame: depth needs views from two or more" in said.err
+    assert "--min-frames" not in said.err
+
+
+def replaced_by_a_file(folder: Path) -> None:
+    """What happens to a folder while a command works."""
+    for file in folder.glob("*"):
+        file.unlink()
+    if folder.is_dir():
+        folder.rmdir()
+    folder.write_text("now a file")
+
+
+def test_a_filled_table_is_kept_where_its_folder_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is replaced while the model is fitted."""
+    rows = [f"{n},{n * n % 7},{n * n % 5}" for n in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,c", *rows, "3,,1"]) + "\n")
+    out = tmp_path / "results"
+    out.mkdir()
+    fit = dmfvi.BayesianPCA.fit
+
+    def broken(self: Any, *data: Any, **more: Any) -> Any:
+        replaced_by_a_file(out)
+        return fit(self, *data, **more)
+
+    monkeypatch.setattr(dmfvi.BayesianPCA, "fit", broken)
+    words = ["impute", tmp_path / "t.csv", "--model", "bayesian-pca", "--std"]
+    said = dmfvi_command(*words, "--out", out / "filled.csv")
+    assert said.code == ExitCode.ERROR
+    assert "filled: " not in said.out
+    kept = re.search(r"The result is kept in (\S+)", said.err)
+    assert kept is not None, said.err
+    assert sorted(f.name for f in Path(kept[1]).iterdir()) == ["filled.csv", "filled.std.csv"]
+    assert len((Path(kept[1]) / "filled.csv").read_text().splitlines()) == 22
+
+
+def test_files_beside_a_structure_are_kept_where_their_folder_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is replaced when the model is written."""
+    out = tmp_path / "o"
+    save = dmfvi.StructureFromMotion.save_ply
+
+    def broken(self: Any, path: Path) -> Any:
+        if path.parent == out:
+            replaced_by_a_file(out)
+        return save(self, path)
+
+    monkeypatch.setattr(dmfvi.StructureFromMotion, "save_ply", broken)
+    dmfvi_command("example", "tracks", tmp_path)
+    said = dmfvi_command("sfm", tmp_path / "tracks.csv", "--out", out, "-q")
+    assert said.code == ExitCode.ERROR
+    kept = re.search(r"The result is kept in (\S+)", said.err)
+    assert kept is not None, said.err
+    names = ["cameras.csv", "structure.csv", "structure.ply", "structure.png", "tracks.csv"]
+    assert sorted(f.name for f in Path(kept[1]).iterdir()) == names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import subprocess
 import sys
 import time
@@ -112,7 +113,7 @@ def test_both_parsers_run_a_node_alike(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_ctrl_c_ends_a_node_as_all_other_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last status has been said: nothing else is."""
+    """One line, and no traceback."""
 
     def interrupted(given: Arguments) -> ExitCode:
         raise KeyboardInterrupt
@@ -121,7 +122,11 @@ def test_ctrl_c_ends_a_node_as_all_other_commands(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("dmfvi.cli.node.run", interrupted)
     for read in (plain, lambda given: None):
         monkeypatch.setattr(single_node, "plain", read)
-        assert dmfvi_command("node", "--config", "a.toml") == (ExitCode.INTERRUPTED, "", "")
+        assert dmfvi_command("node", "--config", "a.toml") == (
+            ExitCode.INTERRUPTED,
+            "",
+            "interrupted: no result is written",
+        )
 
 
 @pytest.mark.parametrize(
@@ -259,3 +264,18 @@ def test_what_is_not_installed_is_not_deferred() -> None:
     defer("dmfvi_no_such_package")
     with pytest.raises(ModuleNotFoundError):
         exec("import dmfvi_no_such_package", {})
+
+
+def test_launch_says_whose_data_are_missing(tmp_path: Path) -> None:
+    """As the nodes' status files say."""
+    from types import SimpleNamespace
+
+    from dmfvi.cli.node import _partial
+
+    settings: Any = {}
+    for node, missing in ((0, [{"node": 7}]), (1, [{"node": 3}, {"node": 7}]), (2, None)):
+        out = tmp_path / str(node)
+        out.mkdir()
+        (out / "status.json").write_text(json.dumps({"node": node, "missing": missing}))
+        settings[tmp_path / f"n{node}.toml"] = SimpleNamespace(out=out)
+    assert _partial(settings) == "the result is PARTIAL: the data of nodes [3, 7] are not in it"

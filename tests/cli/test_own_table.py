@@ -118,7 +118,7 @@ def test_a_failed_run_leaves_no_model_of_an_earlier_one(table: Path) -> None:
     with told_of_fits(interrupt):
         failed = dmfvi_command("fit", table, *asked)
     assert failed.code == 130
-    assert "what an earlier one had written is m/model.npz.old" in failed.err
+    assert "m/model.npz is not written, the earlier one is m/model.npz.old" in failed.err
     assert not Path("m/model.npz").exists()
     assert Path("m/model.npz.old").read_bytes() == before
     shown = dmfvi_command("show", "m")

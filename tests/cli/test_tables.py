@@ -293,6 +293,19 @@ def test_a_column_that_looks_like_an_id_is_spoken_of(tmp_path: Path) -> None:
     assert "looks like" not in said.err
 
 
+@pytest.mark.parametrize("lacking", [[3], [0, 7, 8]])
+def test_ids_of_which_some_are_missing_are_spoken_of(lacking: list[int], tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    ids = ["" if n in lacking else str(1000 + 7 * n) for n in range(20)]
+    rows = [f"{who},{n * n % 7},{n * n % 5}" for n, who in enumerate(ids)]
+    path.write_text("\n".join(["patient_id,a,b", *rows]))
+    said = dmfvi_command("fit", path, "--components", 1, "--out", tmp_path / "m")
+    assert "column 'patient_id' looks like an id" in said.err
+    pandas = pytest.importorskip("pandas")
+    with pytest.warns(UserWarning, match="'patient_id' looks like an id"):
+        dmfvi.BayesianPCA(1, random_state=0).fit(pandas.read_csv(path))
+
+
 def outcomes(path: Path, labels: list[str], separator: str = ",") -> Path:
     rng = np.random.default_rng(1)
     rows = []

@@ -49,13 +49,14 @@ def test_every_posterior_is_exported_or_refused(kind: str) -> None:
 
 
 def test_draws_are_those_of_the_posterior() -> None:
+    rng = np.random.default_rng(0)
     model = BayesianPCA(2, network=Network.ring(3), random_state=0).fit(ROWS)
     data = model.to_xarray(4000, random_state=0)
     assert data["loadings"].shape == (1, 4000, 4, 2)
     np.testing.assert_allclose(data["location"].mean(("chain", "draw")), model.mean_, atol=0.01)
     precision = float(data["noise_precision"].mean())
     assert precision == pytest.approx(model.noise_precision_, rel=0.02)
-    two = np.concatenate([RNG.normal(-3, 1, (40, 2)), RNG.normal(3, 1, (40, 2))])
+    two = np.concatenate([rng.normal(-3, 1, (40, 2)), rng.normal(3, 1, (40, 2))])
     mixture = BayesianGaussianMixture(2, random_state=0).fit(two)
     draws = mixture.to_xarray(4000, random_state=0)
     found = draws["components_mean"].mean(("chain", "draw")).values
@@ -78,7 +79,8 @@ def test_what_cannot_be_drawn_is_refused() -> None:
 
 
 def test_draws_of_a_regression_are_those_of_its_table() -> None:
-    y = ROWS[:, 0] + 0.5 * RNG.normal(size=len(ROWS))
+    rng = np.random.default_rng(0)
+    y = ROWS[:, 0] + 0.5 * rng.normal(size=len(ROWS))
     linear = BayesianLinearRegression().fit(ROWS[:, 1:], y)
     draws = linear.to_xarray(8000, random_state=0)
     assert set(draws) == {"coef", "intercept", "noise_precision"}

@@ -128,6 +128,7 @@ def test_polya_gamma_has_rows_too_and_draws_belong_to_each_other() -> None:
 
 
 def test_what_has_no_rows_is_refused() -> None:
+    rng = np.random.default_rng(0)
     model = BayesianLinearRegression().fit(X, Y["gaussian"])
     with pytest.raises(ValueError, match="y must have one target for each of 60 rows"):
         model.to_arviz(5, X=X)
@@ -136,10 +137,10 @@ def test_what_has_no_rows_is_refused() -> None:
     logistic = BayesianLogisticRegression().fit(X, Y["bernoulli"])
     with pytest.raises(ValueError, match=r"y has \['maybe'\], the model knows"):
         logistic.to_arviz(5, X=X[:1], y=["maybe"])
-    topics = LatentDirichletAllocation(2, random_state=0).fit(RNG.poisson(3.0, (10, 4)))
+    topics = LatentDirichletAllocation(2, random_state=0).fit(rng.poisson(3.0, (10, 4)))
     with pytest.raises(ValueError, match="has no log likelihood of single rows"):
         topics.to_arviz(5, X=np.ones((2, 4)))
-    times = RNG.exponential(size=60)
+    times = rng.exponential(size=60)
     cox = CoxRegression().fit(X, times, np.ones(60))
     with pytest.raises(ValueError, match="has no log likelihood of single rows"):
         cox.to_arviz(5, X=X, y=times)

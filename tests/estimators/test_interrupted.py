@@ -33,7 +33,8 @@ def test_one_component_has_an_uncertainty() -> None:
 
 
 def test_predictions_check_what_the_fit_checks() -> None:
-    y = RNG.poisson(np.exp(0.3 * ROWS[:, 0]))
+    rng = np.random.default_rng(0)
+    y = rng.poisson(np.exp(0.3 * ROWS[:, 0]))
     counts = GeneralizedLinearModel(family="poisson").fit(ROWS, y)
     with pytest.raises(ValueError, match="exposure must be positive, received -1"):
         counts.predict(ROWS[:2], exposure=[-1.0, 1.0])
@@ -44,14 +45,14 @@ def test_predictions_check_what_the_fit_checks() -> None:
         ValueError, match=r"sample 2 has no value in column 3: .* needs complete rows"
     ):
         GeneralizedLinearModel().fit(np.where(np.arange(120).reshape(40, 3) == 5, np.nan, ROWS), y)
-    labels = np.where(ROWS[:, 0] + RNG.normal(size=40) > 0, "yes", "no")
+    labels = np.where(ROWS[:, 0] + rng.normal(size=40) > 0, "yes", "no")
     logistic = GeneralizedLinearModel(family="bernoulli").fit(ROWS, labels)
     assert not hasattr(logistic, "predict_interval")
     with pytest.raises(ValueError, match="take no offset"):
         logistic.predict(ROWS, offset=np.ones(40))
     with pytest.raises(ValueError, match="predicts classes"):
         logistic.predict(ROWS, return_std=True)
-    levels = np.array(["low", "medium", "high"])[RNG.integers(0, 3, 40)]
+    levels = np.array(["low", "medium", "high"])[rng.integers(0, 3, 40)]
     with pytest.raises(ValueError, match=r"the order of .* is not known"):
         GeneralizedLinearModel(family="ordinal").fit(ROWS, levels)
     with pytest.raises(ValueError, match="classes must differ"):

@@ -93,9 +93,10 @@ def test_a_notebook_shows_tables_that_are_there(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_is_given_and_what_is_long_has_no_rows() -> None:
+    rng = np.random.default_rng(0)
     fixed = BayesianPCA(1, fit_mean=False, random_state=0).fit(ROWS - ROWS.mean(0))
     assert list(fixed.summary_frame().index) == ["noise"]
-    wide = BayesianPCA(1, random_state=0).fit(RNG.normal(size=(80, MOST_ENTRIES + 1)))
+    wide = BayesianPCA(1, random_state=0).fit(rng.normal(size=(80, MOST_ENTRIES + 1)))
     assert list(wide.summary_frame().index) == ["noise"]
     assert "location: 61 numbers, see uncertainty('location')" in wide.summary()
 
@@ -115,7 +116,8 @@ def test_rows_are_counted_when_they_have_been_fitted() -> None:
 
 def test_a_short_table_of_a_large_posterior_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the parameters that a quantity depends on are varied: here weights, and not 40 x 40 covariances."""
-    wide = np.concatenate([RNG.normal(size=(60, 40)), RNG.normal(size=(60, 40)) + 3.0])
+    rng = np.random.default_rng(0)
+    wide = np.concatenate([rng.normal(size=(60, 40)), rng.normal(size=(60, 40)) + 3.0])
     model = BayesianGaussianMixture(2, random_state=0).fit(wide)
     seen = []
     shown = type(model)._seen_with
@@ -127,7 +129,8 @@ def test_a_short_table_of_a_large_posterior_is_cheap(monkeypatch: pytest.MonkeyP
 
 
 def test_components_that_overlap_are_named_below_the_table() -> None:
-    close = np.concatenate([RNG.normal(size=(60, 1)), RNG.normal(size=(60, 1)) + 2.0])
+    rng = np.random.default_rng(0)
+    close = np.concatenate([rng.normal(size=(60, 1)), rng.normal(size=(60, 1)) + 2.0])
     model = BayesianGaussianMixture(2, random_state=0).fit(close)
     assert "overlap" in model.summary()
 

@@ -91,3 +91,25 @@ def test_predictions_are_written_as_their_input(tmp_path: Path) -> None:
     again = read_table(written, decimal=",", drop=["id"])
     assert again.data.shape == (20, 4)
     assert np.abs(again.data[:, 0] - np.arange(20) / 5).max() < 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "advised", "not_advised"),
+    [
+        ((), ["--drop ward", "--decimal ,", "--missing -"], ["--drop age", "--drop bmi"]),
+        (("--decimal", ","), ["--drop ward", "--missing -"], ["--decimal", "--drop bmi"]),
+        (("--drop", "ward"), ["--decimal ,", "--missing -"], ["leave columns"]),
+    ],
+)
+def test_columns_that_an_option_would_read_are_not_to_be_dropped(
+    options: tuple[str, ...], advised: list[str], not_advised: list[str], tmp_path: Path
+) -> None:
+    """A text column before numbers with decimal commas, some of which are marked as missing."""
+    rows = ["north;61,5;20,1", "north;-;23,5", "south;44,0;"]
+    file = file_of(tmp_path, "\n".join(["ward;age;bmi", *rows, ""]))
+    said = dmfvi_command("fit", file, "--out", tmp_path / "model", *options)
+    assert said.code == 1
+    for words in advised:
+        assert words in said.err
+    for words in not_advised:
+        assert words not in said.err

@@ -224,3 +224,25 @@ def test_bad_probes_are_refused(tmp_path: Path, text: str, message: str) -> None
     table = read_ratings(make_u_data(tmp_path))
     with pytest.raises(ValueError, match=message):
         read_probe(write(tmp_path / "probe.txt", text), table)
+
+
+def test_arrays_of_numpy(tmp_path: Path) -> None:
+    users, items, stars = (
+        np.array(["ann", "bob", "ann"]),
+        np.array([7, 7, 9]),
+        np.array([1.5, 2, 3]),
+    )
+    np.savez(tmp_path / "a.npz", users=users, items=items, ratings=stars)
+    table = read_ratings(tmp_path / "a.npz")
+    assert table.user_ids[table.users].tolist() == users.tolist()
+    assert table.item_ids[table.items].tolist() == items.tolist()
+    assert table.ratings.tolist() == stars.tolist()
+    np.savez(tmp_path / "b.npz", users=users, items=items[:2], ratings=stars)
+    with pytest.raises(ValueError, match=r"must be of one length, received \[3, 2, 3\]"):
+        read_ratings(tmp_path / "b.npz")
+    np.savez(tmp_path / "c.npz", users=users, items=items, ratings=users)
+    with pytest.raises(ValueError, match="numbers are needed"):
+        read_ratings(tmp_path / "c.npz")
+    np.savez(tmp_path / "d.npz", users=users, items=items)
+    with pytest.raises(ValueError, match="nor does it hold the arrays users, items and ratings"):
+        read_ratings(tmp_path / "d.npz")

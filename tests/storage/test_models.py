@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from functools import lru_cache, partial
@@ -13,8 +14,10 @@ import numpy as np
 import pytest
 
 import dmfvi
+from cli_run import dmfvi_command
 from dmfvi import Network
 from dmfvi.deploy.kinds import NETWORK_KINDS
+from dmfvi.models import PoissonGamma
 from dmfvi.storage.models import MODEL
 from dmfvi.storage.structured import write_structured
 from estimator_cases import CASES
@@ -146,9 +149,10 @@ def test_labels_keep_their_type(tmp_path: Path, labels: np.ndarray) -> None:
 
 @pytest.mark.parametrize("noise", ["shared", "per_node"])
 def test_a_stream_goes_on_after_a_pause(tmp_path: Path, noise: Any) -> None:
+    rng = np.random.default_rng(0)
     model = dmfvi.BayesianPCA(2, network=RING, noise=noise, random_state=0).fit(X[:30])
     holes = np.where(
-        RNG.random((30, 4)) < 0.1, np.nan, X[30:]
+        rng.random((30, 4)) < 0.1, np.nan, X[30:]
     )  # one precision a feature from now on
     for batch in (X[30:], holes, X[:30]):
         back = dmfvi.load(dmfvi.save(model, tmp_path / "model.npz"))
@@ -253,7 +257,6 @@ def test_tracks_stay_where_they_are(tmp_path: Path) -> None:
 
 def test_the_result_of_infer_is_kept(tmp_path: Path) -> None:
     from dmfvi import infer
-    from dmfvi.models import PoissonGamma
 
     counts = np.random.default_rng(0).poisson(3.0, size=(30, 2)).astype(float)
     made = infer(PoissonGamma(2), np.split(counts, 3), dmfvi.Network.ring(3))
@@ -266,3 +269,44 @@ def test_the_result_of_infer_is_kept(tmp_path: Path) -> None:
     assert (again.converged, again.n_iter, again.n_rounds) == (True, made.n_iter, made.n_rounds)
     np.testing.assert_array_equal(again.history["objective"], made.history["objective"])
     np.testing.assert_array_equal(again.posterior.mean_value(), made.posterior.mean_value())
+    with pytest.raises(
+        ValueError, match="the result of infer for a PoissonGamma, here a BayesianPCA"
+    ):
+        dmfvi.load(tmp_path / "result.npz", dmfvi.BayesianPCA)
+
+
+def test_the_result_of_infer_is_shown(tmp_path: Path) -> None:
+    from dmfvi import families as f
+    from dmfvi.storage.inferences import SavedInference
+
+    q = f.Product(
+        rate=f.Gamma.from_parameters([2.0, 3.0], [1.0, 4.0]),
+        line=f.NormalGamma.from_parameters([0.5, 1.5], np.eye(2), 4.0, 3.0),
+        share=f.Dirichlet.from_parameters([1.0, 3.0]),
+        heads=f.Bernoulli.from_parameters(0.25),
+    )
+    kept = SavedInference("Own", [q, q], {}, -1.5, True, 3, 4, {})
+    rows = {name: (mean, deviation) for name, mean, deviation in kept.marginals()}
+    assert [*rows] == [
+        "rate[0]",
+        "rate[1]",
+        "line.0[0]",
+        "line.0[1]",
+        "line.1",
+        "share[0]",
+        "share[1]",
+        "heads",
+    ]
+    np.testing.assert_allclose(rows["rate[1]"], (0.75, np.sqrt(3.0) / 4.0))
+    np.testing.assert_allclose(rows["line.1"], (4.0 / 3.0, 2.0 / 3.0))
+    assert kept.summary().startswith("Own: converged")
+
+    counts = np.random.default_rng(0).poisson(3.0, size=(30, 2)).astype(float)
+    made = dmfvi.infer(PoissonGamma(2), [counts])
+    path = dmfvi.save(made, tmp_path / "result.npz")
+    said = dmfvi_command("show", path)
+    assert "PoissonGamma: converged" in said.out
+    assert f"{made.posterior.mean_value()[1]:.5g}" in said.out
+    told = json.loads(dmfvi_command("show", path, "--json").out)
+    assert told["model"] == "PoissonGamma"
+    assert told["posterior"][1]["mean"] == made.posterior.mean_value()[1]

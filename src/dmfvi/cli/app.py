@@ -16,18 +16,18 @@ from dmfvi.cli.fit import CommandOfKinds, fit, models
 from dmfvi.cli.impute import impute
 from dmfvi.cli.node import keys_app, launch, node
 from dmfvi.cli.output import check_file, check_folder
-from dmfvi.cli.predict import predict
+from dmfvi.cli.predict import load_estimator, predict
 from dmfvi.cli.ratings import app as ratings_app
 from dmfvi.cli.reproduce import reproduce
 from dmfvi.cli.sfm import sfm
 from dmfvi.cli.show import show
 from dmfvi.cli.single_node import load_lean
+from dmfvi.lifetime import on_interrupt
 from dmfvi.storage.files import model_file
 
 app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Decentralized Bayesian inference: nodes keep their data, and every node ends with the posterior of all data.",
 )
 app.add_typer(ratings_app, name="ratings")
 app.command(cls=CommandOfKinds)(fit)
@@ -59,7 +59,10 @@ def common(
         ),
     ] = False,
 ) -> None:
-    """Decentralized Bayesian inference: nodes keep their data, and every node ends with the posterior of all data."""
+    """Decentralized Bayesian inference: nodes keep their data, and every node ends with the posterior of all data.
+
+    Example: dmfvi fit own.csv --id patient --out model
+    """
 
 
 @app.command()
@@ -125,9 +128,8 @@ def report(
     model_file(model)  # says at once where there is none
     load_lean()
     from dmfvi.report.html import write_report
-    from dmfvi.storage import load
 
-    made = write_report(load(model), target)
+    made = write_report(load_estimator(model), target)
     console.print(f"report: {escape(str(made))}")
 
 
@@ -154,8 +156,9 @@ def warmup(
     if wrong:
         raise ValueError(f"--components must be at least 1, received {wrong[0]}")
     began = perf_counter()
-    for name in warm_up(components or (12,)):
-        console.print(f"{perf_counter() - began:5.0f} s  {escape(name)}", highlight=False)
+    with on_interrupt("what is compiled is kept, the same command continues"):
+        for name in warm_up(components or (12,)):
+            console.print(f"{perf_counter() - began:5.0f} s  {escape(name)}", highlight=False)
     console.print(f"{perf_counter() - began:5.0f} s  all is compiled", highlight=False)
 
 

@@ -6,10 +6,15 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
+from collections.abc import Iterable
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 from dmfvi.lifetime import end_with_parent
+
+#: seconds for a process to end by itself
+GRACE = 3.0
 
 
 def start_command(arguments: list[str], stderr: Path) -> ForkProcess:
@@ -21,6 +26,19 @@ def start_command(arguments: list[str], stderr: Path) -> ForkProcess:
     return process
 
 
+def end_all(processes: Iterable[ForkProcess]) -> None:
+    """Let processes leave and write their last status; kill those that have not after a while."""
+    running = [process for process in processes if process.is_alive()]
+    for process in running:
+        process.terminate()
+    deadline = time.monotonic() + GRACE
+    for process in running:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
 def _run(arguments: list[str], stderr: Path, parent: int) -> None:
     from dmfvi.cli.entry import main
 
@@ -29,6 +47,8 @@ def _run(arguments: list[str], stderr: Path, parent: int) -> None:
         opened = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(opened, stream)
         os.close(opened)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # of Ctrl-C the parent is told, and ends its children
     sys.argv = ["dmfvi", *arguments]
     main()

@@ -9,7 +9,10 @@ from typing import Any
 from dmfvi.cli import single_node
 from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.compiling import told_of_compilation
-from dmfvi.lifetime import remember_interrupts
+from dmfvi.lifetime import ignoring_interrupts, interruption, remember_interrupts
+
+#: what is said of a command that writes its result at once, when it is done
+NOTHING = "no result is written"
 
 
 def main() -> None:
@@ -27,7 +30,12 @@ def main() -> None:
     try:
         with told_of_compilation(_say_compiling):
             _run()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as ended:
+        notes = interruption(ended)  # the parser turns an interrupt into an exit
+        if notes is None or getattr(ended, "code", ExitCode.INTERRUPTED) != ExitCode.INTERRUPTED:
+            raise
+        with ignoring_interrupts():
+            print(f"interrupted: {'; '.join(notes or [NOTHING])}", file=sys.stderr)
         sys.exit(ExitCode.INTERRUPTED)
     except (ValueError, OSError, TypeError, ImportError, MemoryError) as error:
         from rich.console import Console

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -177,10 +178,10 @@ def fit(
             problem = "is given twice" if equals else "is no name=value"
             raise ValueError(f"--set {text} {problem}")
         given[name] = _value(value)
-    reading = reading_of(header, separator, decimal, missing, percent, encoding, columns, drop, id)
     check_folder(Path(str(out).replace("{rank}", "0")))
     if engine is Where.local:
         check_files(*data)
+    reading = reading_of(header, separator, decimal, missing, percent, encoding, columns, drop, id)
     load_lean()
     from dmfvi.deploy.kinds import ModelSettings
 
@@ -335,6 +336,8 @@ def converged_words(model: Any, option: str = "--max-iter") -> str:
     if not model._ended_well:
         return f"NO: raise {option}"
     change = float(model.history_["change"][-1])
+    if not isfinite(change):
+        return f"no: one sweep cannot tell, raise {option}"
     return f"no: the last sweep changed the posterior by {change:.1e}, more sweeps ({option}) go on"
 
 

@@ -30,8 +30,10 @@ from dmfvi.cli.options import (
     reading_of,
 )
 from dmfvi.cli.output import check_files, check_level, console, target_beside
-from dmfvi.cli.predict import input_of, say_if_not_converged, write_table
+from dmfvi.cli.predict import input_of, load_estimator, say_if_not_converged, write_table
 from dmfvi.cli.single_node import load_lean
+from dmfvi.lifetime import on_interrupt
+from dmfvi.storage.files import written_or_kept
 
 if TYPE_CHECKING:
     from dmfvi.readers.tables import Reading
@@ -111,8 +113,8 @@ def impute(
         *map(str, range(1, draws + 1)),
     ]
     target = target_beside(data, out, ".imputed.csv", (".csv", ".npy"), beside)
-    reading = reading_of(header, separator, decimal, missing, percent, encoding, columns, drop, id)
     check_files(data)
+    reading = reading_of(header, separator, decimal, missing, percent, encoding, columns, drop, id)
     load_lean()
     import numpy as np
 
@@ -136,23 +138,29 @@ def impute(
             ends = (calibrated or fitted).impute_interval(given.data, level)
         if draws:
             drawn = fitted.impute(given.data, n_draws=draws, random_state=seed)
+    deviations, files = _beside(target, "std"), [_beside(target, word) for word in ENDS]
+
+    def write(folder: Path) -> None:
+        if std:
+            write_table(folder / deviations.name, given, deviation, np.ones_like(gaps), measured)
+        if interval:
+            for file, end in zip(files, ends, strict=True):
+                write_table(folder / file.name, given, end, gaps)
+        if draws:
+            for number, filled in enumerate(drawn, 1):
+                write_table(folder / _beside(target, str(number)).name, given, filled, gaps)
+        else:
+            write_table(folder / target.name, given, mean, gaps)
+
     # nothing is renamed before all that is to be written is there
     _put_aside(target, beside if draws else ["", *beside], data)
+    with on_interrupt("not all files of the result are written"):
+        written_or_kept(write, target.parent)
     if std:
-        deviations = _beside(target, "std")
-        write_table(deviations, given, deviation, np.ones_like(gaps), measured)
         console.print(f"standard deviations: {escape(str(deviations))}", soft_wrap=True)
     if interval:
-        files = [_beside(target, word) for word in ENDS]
-        for file, end in zip(files, ends, strict=True):
-            write_table(file, given, end, gaps)
         shown = " and ".join(map(str, files))
         console.print(f"{100 * level:g}% intervals: {escape(shown)}", soft_wrap=True)
-    if draws:
-        for number, filled in enumerate(drawn, 1):
-            write_table(_beside(target, str(number)), given, filled, gaps)
-    else:
-        write_table(target, given, mean, gaps)
     filled_in = _beside(target, f"1..{draws}") if draws else target
     console.print(
         f"{int(gaps.sum())} of {gaps.size} entries filled: {escape(str(filled_in))}", soft_wrap=True
@@ -224,7 +232,6 @@ def _filler(
     """The model of a directory, or one that is fitted to the table; and where it was asked for, the calibration of its intervals."""
     from dmfvi.deploy.kinds import KINDS, ModelSettings
     from dmfvi.models.pca.imputer import Imputer, usual_candidates
-    from dmfvi.storage import load
     from dmfvi.validation import name_features
 
     word, held_out = str(model), calibration is Calibration.HELD_OUT
@@ -237,7 +244,7 @@ def _filler(
             raise FileNotFoundError(
                 f"--model {model} does not exist: fit a model there first, or give a kind of model (dmfvi models) or auto"
             )
-        fitted = load(model)
+        fitted = load_estimator(model)
         _check_fills(model, type(fitted))
         return fitted, None
     if word != AUTO:

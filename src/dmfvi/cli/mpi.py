@@ -13,6 +13,7 @@ from dmfvi.cli.network import Topology, make_network
 from dmfvi.deploy.data import Data
 from dmfvi.deploy.kinds import NETWORK_KINDS, ModelSettings
 from dmfvi.engines.mpi import MpiEngine
+from dmfvi.lifetime import on_interrupt
 from dmfvi.readers.tables import Reading, Selection, Table
 from dmfvi.storage import FILE_NAME
 from dmfvi.storage.models import save_or_keep
@@ -60,7 +61,9 @@ def fit_rank(
         fingerprint=chosen.run_mark(data, topology.value),
     )
     network = make_network(topology, size) if size > 1 else None
-    model = chosen.fit(data, network, engine, verbose=shown if rank == 0 else 0)
+    kept = "" if checkpoint is None else f"checkpoints are kept in {checkpoint}, --resume goes on"
+    with on_interrupt(kept):
+        model = chosen.fit(data, network, engine, verbose=shown if rank == 0 else 0)
     if size > 1 and model._ended_well:
         engine.forget()
     if rank == 0 or RANK in str(out):

@@ -23,6 +23,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dmfvi.cli.exit_codes import ExitCode
+from dmfvi.cli.output import check_folder
 from dmfvi.cli.single_node import (
     NOT_CONVERGED,
     PARTIAL,
@@ -32,13 +33,16 @@ from dmfvi.cli.single_node import (
     load_lean,
     run,
 )
-from dmfvi.lifetime import exit_on_termination
+from dmfvi.lifetime import exit_on_termination, on_interrupt
 
 if TYPE_CHECKING:
     from dmfvi.deploy.config import NodeConfig
 
 console = Console()
-keys_app = typer.Typer(no_args_is_help=True, help="A small certificate authority for a cluster.")
+keys_app = typer.Typer(
+    no_args_is_help=True,
+    help="A small certificate authority for a cluster.\n\nExample: dmfvi keys init keys",
+)
 #: loaded once for all nodes of a machine
 SHARED_MODULES = ("dmfvi.deploy.program", "zenoh", "cryptography.x509")
 #: with a result
@@ -81,6 +85,7 @@ def keys_init(
     """
     from dmfvi.engines.net.keys import init_authority
 
+    check_folder(folder, "FOLDER")
     console.print(f"authority: {escape(str(init_authority(folder, name)))}")
 
 
@@ -107,6 +112,8 @@ def keys_issue(
 
     if days < 1:
         raise ValueError(f"--days must be at least 1, received {days}")
+    if out is not None:
+        check_folder(out)
     certificate, key = issue(folder, node, host, out, dt.timedelta(days=days), replace)
     console.print(f"certificate: {escape(str(certificate))}, key: {escape(str(key))}")
 
@@ -130,7 +137,7 @@ def launch(
         raise ValueError(f"--timeout must be positive, received {timeout}")
     files = _node_files(cluster)
     load_lean()
-    from dmfvi.cli.children import start_command
+    from dmfvi.cli.children import end_all, start_command
     from dmfvi.deploy.config import read_config
     from dmfvi.engines.net.zenoh import require
 
@@ -152,7 +159,12 @@ def launch(
     }
     deadline = time.monotonic() + timeout
     try:
-        with Live(console=console, refresh_per_second=4) as live:
+        with (
+            on_interrupt(
+                "all nodes are stopped, folders of nodes that were done hold their models"
+            ),
+            Live(console=console, refresh_per_second=4) as live,
+        ):
             while any(p.is_alive() for p in running.values()):
                 live.update(_table(settings, running))
                 if _never_began(settings, running):
@@ -162,11 +174,10 @@ def launch(
                 time.sleep(0.25)
             live.update(_table(settings, running))
     finally:
+        if not console.is_terminal:  # where the table lacks its last end of line
+            console.print()
         stopped = {file for file, process in running.items() if process.is_alive()}
-        for process in running.values():
-            if process.is_alive():
-                process.kill()
-            process.join()
+        end_all(running.values())
         words = [_last_words(folder / f"{position}.err") for position in range(len(files))]
         shutil.rmtree(folder, ignore_errors=True)
     failed = [
@@ -179,8 +190,18 @@ def launch(
         raise ValueError("nodes failed\n" + "\n".join(failed) + others)
     worst = max(process.exitcode or 0 for process in running.values())
     if worst:
-        print(NOT_CONVERGED if worst == ExitCode.NOT_CONVERGED else PARTIAL, file=sys.stderr)
+        print(
+            NOT_CONVERGED if worst == ExitCode.NOT_CONVERGED else _partial(settings),
+            file=sys.stderr,
+        )
         raise typer.Exit(worst)
+
+
+def _partial(settings: Mapping[Path, NodeConfig]) -> str:
+    """Whose data are missing, as the nodes say."""
+    told = [_status(config.out / STATUS_FILE).get("missing") or [] for config in settings.values()]
+    who = sorted({each["node"] for missing in told for each in missing})
+    return f"{PARTIAL}: the data of nodes {who} are not in it"
 
 
 def _never_began(settings: Mapping[Path, NodeConfig], running: Mapping[Path, Any]) -> bool:

@@ -75,7 +75,7 @@ def reading_of(
     id: list[str] | None,
 ) -> Reading:
     """How to read files, as the options say."""
-    from dmfvi.readers.sheets import TableFormat
+    from dmfvi.readers.table_format import TableFormat
     from dmfvi.readers.tables import Reading, Selection
 
     if separator in ("tab", "\\t"):

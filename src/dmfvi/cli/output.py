@@ -56,7 +56,7 @@ def check_file(out: Path, suffixes: Iterable[str], option: str = "--out") -> Non
 
 def check_files(*files: Path) -> None:
     """Refuse data that are not there before anything is imported to read them."""
-    from dmfvi.readers.sheets import check_exists
+    from dmfvi.storage.files import check_exists
 
     for file in files:
         check_exists(file)

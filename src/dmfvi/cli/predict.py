@@ -86,9 +86,9 @@ def predict(
     load_lean()
     import numpy as np
 
-    from dmfvi.storage import details, load
+    from dmfvi.storage import details
 
-    fitted = load(model)
+    fitted = load_estimator(model)
     form = getattr(fitted, "_data_form", "rows")
     if form not in ("rows", "sequences"):
         other = "dmfvi ratings predict" if form == "ratings" else "dmfvi show"
@@ -142,6 +142,19 @@ def predict(
         hint = "" if complete.all() else " (--set missing=impute at the fit fills features)"
         print(f"{data}: {told_of}{hint}", file=sys.stderr)
     console.print(f"{int(whole.sum())} predictions: {escape(str(target))}", soft_wrap=True)
+
+
+def load_estimator(model: Path) -> Any:
+    """A saved estimator; the result of ``infer`` is of a model that the file does not hold."""
+    from dmfvi.storage import load
+    from dmfvi.storage.inferences import SavedInference
+
+    fitted = load(model)
+    if isinstance(fitted, SavedInference):
+        raise ValueError(
+            f"{model} holds {fitted.words}, not an estimator: use dmfvi show, or dmfvi.load in Python"
+        )
+    return fitted
 
 
 def predictions(

@@ -34,6 +34,7 @@ from dmfvi.cli.output import (
     verbosity,
 )
 from dmfvi.cli.single_node import load_lean
+from dmfvi.lifetime import on_interrupt
 from dmfvi.storage.files import FILE_NAME, model_file, replacing_table
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Factorize rating matrices, with uncertainty: fit, predict, recommend.",
+    help="Factorize rating matrices, with uncertainty: fit, predict, recommend.\n\n"
+    "Example: dmfvi ratings fit ratings.csv --out model",
 )
 console = Console()
 #: seconds between checkpoints
@@ -82,7 +84,8 @@ def fit(
     data: Annotated[
         Path,
         typer.Argument(
-            help="Netflix directory or file, MovieLens u.data, ratings.dat or ratings.csv, .csv, .parquet."
+            help="Netflix directory or file, MovieLens u.data, ratings.dat or ratings.csv, .csv, .parquet, .npz of "
+            "scipy.sparse.save_npz or of numpy.savez(users=, items=, ratings=)."
         ),
     ],
     components: Annotated[int, typer.Option(help="Rank.")] = 12,
@@ -196,11 +199,8 @@ def fit(
         if process.rank > 0:  # once is enough
             warnings.filterwarnings("ignore", message=".*have no rating")
         asked = None if test is None else _ids(test)
-        try:
+        with on_interrupt(lambda: _interrupted(model, latest, out) if process.alone else ""):
             model.fit(train, held_out=asked, on_sweep=keep, resume=checkpoint)
-        except KeyboardInterrupt:
-            _interrupted(model, latest, out)
-            raise typer.Exit(ExitCode.INTERRUPTED) from None
         path = save_or_keep(model, out / FILE_NAME)
     (out / CHECKPOINT_FILE).unlink(missing_ok=True)
     score = None if asked is None else model.evaluate(*asked, level=LEVEL, top_n=top_n)
@@ -439,20 +439,18 @@ def _ids(test: RatingTable) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     return test.user_ids[test.users], test.item_ids[test.items], test.ratings.astype("float64")
 
 
-def _interrupted(model: RatingFactorization, latest: list[Checkpoint], out: Path) -> None:
+def _interrupted(model: RatingFactorization, latest: list[Checkpoint], out: Path) -> str:
+    """Keep what was learned, and say what it is."""
     from dmfvi.models.ratings.checkpoint import save_checkpoint
     from dmfvi.storage import save
 
     if not latest:
-        console.print("interrupted before the first sweep was done: nothing to keep")
-        return
+        return "before the first sweep was done, nothing to keep"
     save_checkpoint(latest[0], out)
     if hasattr(model, "converged_"):  # set last: the model is whole
         save(model, out / FILE_NAME)
-    console.print(
-        f"interrupted after sweep {latest[0].sweeps} of {latest[0].max_sweeps}: what was learned is in "
-        f"{escape(str(out))}, --resume goes on"
-    )
+    sweeps = f"sweep {latest[0].sweeps} of {latest[0].max_sweeps}"
+    return f"after {sweeps}, what was learned is in {out}, --resume goes on"
 
 
 def _facts(
@@ -475,9 +473,10 @@ def _facts(
         ("sweeps", model.n_iter_, str(model.n_iter_)),
         ("converged", bool(model.converged_), converged_words(model, "--sweeps")),
     ]
-    if np.isfinite(model.lower_bound_):
-        rows.append(("lower bound", model.lower_bound_, f"{model.lower_bound_:.8g}"))
+    known = np.isfinite(model.lower_bound_)
+    bound = f"{model.lower_bound_:.8g}" if known else "known from the second sweep on"
     rows += [
+        ("lower bound", model.lower_bound_, bound),
         ("noise deviation", model.noise_deviation_, f"{model.noise_deviation_:.3f}"),
         ("component deviations", deviations, " ".join(f"{v:.2g}" for v in deviations)),
     ]

@@ -18,6 +18,7 @@ from rich.table import Table as RichTable
 
 from dmfvi.cli.output import check_folder
 from dmfvi.cli.single_node import load_lean
+from dmfvi.lifetime import on_interrupt
 
 if TYPE_CHECKING:
     from dmfvi.experiments.base import ResultTable
@@ -77,7 +78,8 @@ def reproduce(
             )
             continue
         began = time.monotonic()
-        with _progress(experiment.title) as on_case:
+        kept = f"finished cases are kept in {out / 'cases'}, the same command continues"
+        with on_interrupt(kept), _progress(experiment.title) as on_case:
             report = run_experiment(
                 each,
                 full=not quick,

@@ -21,7 +21,8 @@ from dmfvi.cli.output import (
     verbosity,
 )
 from dmfvi.cli.single_node import load_lean
-from dmfvi.storage.files import FILE_NAME, write_text
+from dmfvi.lifetime import on_interrupt
+from dmfvi.storage.files import FILE_NAME, write_text, written_or_kept
 
 if TYPE_CHECKING:
     from dmfvi.models.sfm.estimator import StructureFromMotion
@@ -77,7 +78,7 @@ def sfm(
     """Reconstruct 3-D points with uncertainty from point tracks; cameras do not share their tracks.
 
     Writes model.npz, structure.ply, structure.csv, structure.png, cameras.csv and tracks.csv (every point in every frame,
-    with deviations). The exit code is 4 if the fit has not converged.
+    with deviations). Frames and points have the numbers of the file; rows and columns of a matrix count from 0. The exit code is 4 if the fit has not converged.
 
     Example: dmfvi sfm tracks.csv --cameras 5 --out result
     """
@@ -97,6 +98,7 @@ def sfm(
         chosen = _one_motion(read, motion)
         if min_frames is not None:
             chosen = chosen.seen_in(min_frames)
+        _check_seen(chosen, tracks)
         try:
             model = StructureFromMotion(
                 network=make_network(topology, cameras) if cameras > 1 else None,
@@ -106,17 +108,22 @@ def sfm(
                 verbose=shown,
             ).fit(chosen)
         except ValueError as error:
-            hint = " (or --min-frames 2)" if "seen_in" in str(error) else ""
-            raise ValueError(f"{tracks}: {error}{hint}") from error
+            raise ValueError(f"{tracks}: {error}") from error
         save_or_keep(model, out / FILE_NAME)
-    model.save_ply(out / "structure.ply")
-    _write_csv(out / "structure.csv", model)
-    _write_cameras(out / "cameras.csv", model)
-    _write_tracks(out / "tracks.csv", model, chosen)
-    model.save_figure(out / "structure.png")
+    with on_interrupt(f"{out / FILE_NAME} is written, not all files beside it"):
+        written_or_kept(lambda folder: _write_beside(folder, model, chosen), out)
     tell("Structure from motion", _facts(model, chosen, out), as_json)
     if not model.converged_:
         raise typer.Exit(ExitCode.NOT_CONVERGED)
+
+
+def _write_beside(folder: Path, model: StructureFromMotion, tracks: Tracks) -> None:
+    """All files but the model's."""
+    model.save_ply(folder / "structure.ply")
+    _write_csv(folder / "structure.csv", model, tracks)
+    _write_cameras(folder / "cameras.csv", model, tracks)
+    _write_tracks(folder / "tracks.csv", model, tracks)
+    model.save_figure(folder / "structure.png")
 
 
 def _one_motion(read: Tracks, motion: float | None) -> Tracks:
@@ -131,27 +138,44 @@ def _one_motion(read: Tracks, motion: float | None) -> Tracks:
     return read
 
 
-def _write_csv(path: Path, model: StructureFromMotion) -> None:
+def _check_seen(tracks: Tracks, file: Path) -> None:
+    """Every point is seen in two frames: errors name the option and the file's numbers."""
+    import numpy as np
+
+    if tracks.n_frames < 2:
+        raise ValueError(f"{file} has {tracks.n_frames} frame: depth needs views from two or more")
+    seen = np.isfinite(tracks.data)
+    times = (seen[0::2] | seen[1::2]).sum(0)
+    short = np.flatnonzero(times < 2)
+    if len(short):
+        shown = ", ".join(f"{tracks.point_numbers[p]} ({times[p]})" for p in short[:5])
+        more = f" and {len(short) - 5} more" if len(short) > 5 else ""
+        raise ValueError(
+            f"{file}: points seen in fewer than 2 frames: {shown}{more}: they have no depth, leave them out (--min-frames 2)"
+        )
+
+
+def _write_csv(path: Path, model: StructureFromMotion, tracks: Tracks) -> None:
     import numpy as np
 
     names = ["point", "x", "y", "z", "xx", "xy", "xz", "yy", "yz", "zz"]
     upper = np.triu_indices(3)
     lines = [",".join(names)]
-    for point, (where, spread) in enumerate(
-        zip(model.structure_, model.structure_cov_, strict=True)
+    for point, where, spread in zip(
+        tracks.point_numbers, model.structure_, model.structure_cov_, strict=True
     ):
         numbers = [*where, *spread[upper]]
         lines.append(",".join([str(point), *(repr(float(v)) for v in numbers)]))
     write_text(path, "\n".join(lines) + "\n")
 
 
-def _write_cameras(path: Path, model: StructureFromMotion) -> None:
+def _write_cameras(path: Path, model: StructureFromMotion, tracks: Tracks) -> None:
     """x = m . s + t of every frame, and the node that saw it."""
     names = ["frame", "camera"]
     names += [f"{axis}_{part}" for axis in "xy" for part in ("m1", "m2", "m3", "t")]
     lines = [",".join(names)]
-    for frame, (rows, camera) in enumerate(
-        zip(model.cameras_, model.camera_of_frame_, strict=True)
+    for frame, rows, camera in zip(
+        tracks.frame_numbers, model.cameras_, model.camera_of_frame_, strict=True
     ):
         numbers = [repr(float(v)) for v in rows.ravel()]
         lines.append(",".join([str(frame), str(int(camera)), *numbers]))
@@ -165,13 +189,20 @@ def _write_tracks(path: Path, model: StructureFromMotion, tracks: Tracks) -> Non
     filled, std = model.impute(return_std=True)
     seen = np.isfinite(tracks.data)
     lines = ["frame,point,x,y,std_x,std_y,seen"]
+    frames, points = tracks.frame_numbers, tracks.point_numbers
     for frame in range(len(filled) // 2):
         for point in range(filled.shape[1]):
             two = (2 * frame, 2 * frame + 1)
             numbers = [*(filled[r, point] for r in two), *(std[r, point] for r in two)]
             known = int(all(seen[r, point] for r in two))
             lines.append(
-                ",".join([f"{frame},{point}", *(repr(float(v)) for v in numbers), str(known)])
+                ",".join(
+                    [
+                        f"{frames[frame]},{points[point]}",
+                        *(repr(float(v)) for v in numbers),
+                        str(known),
+                    ]
+                )
             )
     write_text(path, "\n".join(lines) + "\n")
 

@@ -38,13 +38,7 @@ def show(
         print(
             json.dumps(
                 {
-                    "estimator": type(fitted).__name__,
-                    "settings": plain(
-                        {k: v for k, v in fitted.get_params(deep=False).items() if k != "network"}
-                    ),
-                    "converged": plain(getattr(fitted, "converged_", None)),
-                    "n_iter": plain(getattr(fitted, "n_iter_", None)),
-                    "lower_bound": plain(getattr(fitted, "lower_bound_", None)),
+                    **_facts(fitted),
                     "details": plain(known),
                     **{
                         name: [dict(zip(h, plain(r), strict=True)) for r in rows]
@@ -75,6 +69,25 @@ def show(
             console.print(shown)
         if len(cells) > MOST_ROWS + 1:
             console.print(f"and {len(cells) - MOST_ROWS - 1} more: --json has them all")
+
+
+def _facts(fitted: Any) -> dict[str, Any]:
+    """What it is and how its fit went, as JSON has it."""
+    if not hasattr(fitted, "get_params"):  # the result of infer
+        of_run = {
+            name: plain(getattr(fitted, name)) for name in ("converged", "n_iter", "lower_bound")
+        }
+        return {"model": fitted.model_name, **of_run}
+    settings = fitted.get_params(deep=False)
+    of_run = {
+        name: plain(getattr(fitted, f"{name}_", None))
+        for name in ("converged", "n_iter", "lower_bound")
+    }
+    return {
+        "estimator": type(fitted).__name__,
+        "settings": plain({k: v for k, v in settings.items() if k != "network"}),
+        **of_run,
+    }
 
 
 def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
@@ -110,6 +123,8 @@ def tables(model: Any) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
     """
     import numpy as np
 
+    if hasattr(model, "marginals"):
+        yield "posterior", ["variable", "mean", "std"], [list(row) for row in model.marginals()]
     known: Any = getattr(model, "term_names_", None)
     known = getattr(model, "feature_names_in_", ()) if known is None else known
     names = [str(n) for n in known]

@@ -17,7 +17,7 @@ from dmfvi.engines.net.keys import check_identity, is_host
 from dmfvi.engines.net.limits import Limits
 from dmfvi.engines.net.membership import LARGEST_ID, MOST_NEIGHBOURS, MOST_NODES
 from dmfvi.engines.net.zenoh import Identity, check_loopback
-from dmfvi.readers.sheets import TableFormat
+from dmfvi.readers.table_format import TableFormat, file_setting
 from dmfvi.readers.tables import Reading, Selection
 
 
@@ -146,6 +146,7 @@ def _reading(table: Mapping[str, Any], file: Path) -> Reading:
             tuple(table.get("missing", ())),
             table.get("percent", False),
             table.get("encoding", "utf-8"),
+            file_setting,
         )
     except ValueError as error:
         raise ValueError(f"{file}, [data]: {error}") from error

@@ -101,6 +101,10 @@ def run_node(config: NodeConfig, on_status: OnStatus | None = None) -> Ended:
         except BaseException as reason:
             requested = isinstance(reason, KeyboardInterrupt | SystemExit)
             state = "left" if requested else "failed"
+            if isinstance(reason, KeyboardInterrupt) and program is not None:
+                reason.add_note(
+                    f"node {config.node} has left, the others continue without its data"
+                )
             if program is None:
                 _report_before(config, on_status, state)
             else:
@@ -127,7 +131,11 @@ def _now() -> str:
 @contextmanager
 def only_one(out: Path) -> Iterator[None]:
     """Refuse a second node that would write into the same folder."""
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = "is a file" if out.is_file() else f"cannot be written ({error.strerror or error})"
+        raise ValueError(f"out = {out} in [node] {why}: give a directory") from error
     with (out / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

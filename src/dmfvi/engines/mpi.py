@@ -329,5 +329,5 @@ def _world() -> Any:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # the latter where mpi4py finds no library
-        raise lacking("engine='mpi'", "mpi4py and an MPI library", "mpi") from error
+        raise lacking("the engine mpi", "mpi4py and an MPI library", "mpi") from error
     return MPI.COMM_WORLD

@@ -53,6 +53,7 @@ class RatingPPCA(RatingFactorization):
     """The same surface for maximum likelihood."""
 
     _model_type = RatingPpcaModel
+    _no_response = "it is a point estimate; use RatingFactorization"
 
 
 def run(

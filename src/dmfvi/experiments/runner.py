@@ -15,7 +15,7 @@ import platform
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from dmfvi import __version__
 from dmfvi.experiments import EXPERIMENTS
 from dmfvi.experiments.base import Experiment, Outcome, Summary
 from dmfvi.experiments.report import note_runs, save_figure
-from dmfvi.lifetime import end_with_parent
+from dmfvi.lifetime import end_with_parent, ignoring_interrupts
 from dmfvi.storage.files import write_text
 
 FORMAT = "dmfvi-reproduction"
@@ -93,14 +93,18 @@ def _run_cases(
             yield index, _run_case(name, cases[index])
         return
     with _pool(min(jobs, len(todo))) as pool:
-        waiting = {pool.submit(_run_case, name, cases[index]): index for index in todo}
+        with (
+            ignoring_interrupts()
+        ):  # processes that start within ignore them, too: this one ends them
+            waiting = {pool.submit(_run_case, name, cases[index]): index for index in todo}
         for future in as_completed(waiting):
             yield waiting[future], future.result()
 
 
 @contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Fresh processes (forking would copy locked thread pools); an interrupt drops what has not begun."""
+    """Fresh processes (forking would copy locked thread pools); an interrupt ends them."""
+    others = set(active_children())
     pool = ProcessPoolExecutor(
         jobs,
         mp_context=get_context("spawn"),
@@ -111,6 +115,8 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
         yield pool
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
+        for worker in set(active_children()) - others:
+            worker.terminate()
         raise
     pool.shutdown()
 

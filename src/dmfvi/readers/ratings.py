@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import csv
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,7 +70,7 @@ def read_ratings(
 
     Understood: a directory of Netflix ``mv_*.txt`` or ``combined_data_*.txt``, one such file, MovieLens
     ``u.data`` (tabs), ``ratings.dat`` (::) and ``ratings.csv``, other .csv and .parquet files with
-    columns named like user, item and rating or given by ``columns``, and .npz of ``scipy.sparse.save_npz``. ``text_ids`` is whether ids of
+    columns named like user, item and rating or given by ``columns``, and .npz of ``scipy.sparse.save_npz`` or of ``numpy.savez(users=, items=, ratings=)``. ``text_ids`` is whether ids of
     a text file are words; None: they are if the first line's are no whole numbers. ``cache`` keeps a compact copy
     (True: in the user's cache directory) that is used as long as the source does not change.
     ``progress(bytes read, bytes in all)`` is called now and then.
@@ -297,16 +298,43 @@ def _text_rows(file: Path, source: Source, width: int) -> list[list[str]]:
 
 
 def _read_sparse(file: Path) -> RatingTable:
-    """A matrix users x items of scipy.sparse.save_npz; ids are numbers of rows and columns."""
+    """A matrix users x items of scipy.sparse.save_npz, whose ids are numbers of rows and columns; or arrays of numpy.savez."""
     from scipy.sparse import coo_array, load_npz
 
+    arrays = _named_arrays(file)
+    if arrays is not None:
+        return _coded(Triples(*arrays), file)
     try:
         matrix = coo_array(load_npz(file))
     except Exception as error:  # a damaged or foreign file raises nearly anything
         raise ValueError(
-            f"{file} is not a sparse matrix of scipy.sparse.save_npz: {error}"
+            f"{file} is not a sparse matrix of scipy.sparse.save_npz ({error}), nor does it hold the arrays users, items "
+            "and ratings of numpy.savez"
         ) from error
     return _coded(Triples(matrix.row, matrix.col, matrix.data), file)
+
+
+#: arrays of an .npz file of ratings
+ARRAYS = ("users", "items", "ratings")
+
+
+def _named_arrays(file: Path) -> list[NDArray[Any]] | None:
+    """Users, items and ratings of numpy.savez; None where the file does not have them."""
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            if not set(ARRAYS) <= set(archive.files):
+                return None
+            found = [np.asarray(archive[name]) for name in ARRAYS]
+    except (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile):
+        return None
+    lengths = [len(each) if each.ndim == 1 else each.shape for each in found]
+    if len(set(map(str, lengths))) > 1 or found[0].ndim != 1:
+        raise ValueError(
+            f"{file}: users, items and ratings must be of one length, received {lengths}"
+        )
+    if found[2].dtype.kind not in "fiub":
+        raise ValueError(f"{file}: ratings are {found[2].dtype} values, numbers are needed")
+    return found
 
 
 def _read_parquet(source: Source, advance: Progress) -> RatingTable:

@@ -8,7 +8,6 @@ import io
 import itertools
 import math
 import re
-import shlex
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,81 +19,15 @@ from numpy.typing import NDArray
 
 from dmfvi.extras import lacking
 from dmfvi.linalg import FloatArray
+from dmfvi.readers.table_format import PLAIN, TableFormat
+from dmfvi.storage.files import check_exists
 
-#: cells that are missing in every file, in lower case
-MISSING_WORDS = frozenset({"", "na", "n/a", "#n/a", "#na", "<na>", "nan", "null", "none", "?"})
 #: what people also write for a missing cell; only where it is declared
 PERHAPS_MISSING = frozenset({"-", "--", ".", "missing", "unknown", "#value!", "#ref!", "#div/0!"})
 SEPARATORS = (",", ";", "\t", "|")
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+(\.\d{3})*,\d+\s*")
-#: digits that Python would join: 1_000
-UNDERSCORE = "_"
-
-
-@dataclass(frozen=True)
-class TableFormat:
-    """How a file of text writes its cells; what is None or empty is found out or not used."""
-
-    header: bool | None = None
-    separator: str | None = None
-    decimal: str = "."
-    missing: tuple[str, ...] = ()
-    percent: bool = False
-    encoding: str = "utf-8"
-
-    def __post_init__(self) -> None:
-        try:
-            "".encode(self.encoding)  # unlike codecs.lookup it refuses codecs that are not of text
-        except LookupError:
-            raise ValueError(
-                f"--encoding must be a text encoding, for example utf-8, latin-1 or cp1252 (encoding=), received {self.encoding!r}"
-            ) from None
-        if self.decimal not in (".", ","):
-            raise ValueError(f"--decimal must be . or , (decimal=), received {self.decimal!r}")
-        if self.separator is not None and len(self.separator) != 1:
-            raise ValueError(
-                f"--separator must be one character, for example ; (separator=), received {self.separator!r}"
-            )
-        if self.separator == self.decimal:
-            raise ValueError(
-                f"--separator and --decimal are both {self.decimal!r}: a cell could not be told from the next one"
-            )
-
-    def is_missing(self, cell: str) -> bool:
-        """Whether the cell has no value."""
-        return cell.strip().lower() in MISSING_WORDS or cell.strip() in self.missing
-
-    def number(self, cell: str) -> float:
-        """The cell's number, NaN if it is missing; ValueError if it is text."""
-        if self.is_missing(cell):
-            return float("nan")
-        text, unit = cell.strip(), 1.0
-        if self.percent and text.endswith("%"):
-            text, unit = text[:-1].rstrip(), 0.01
-        if UNDERSCORE in text:
-            raise ValueError(text)
-        if self.decimal == ",":
-            if "." in text:
-                raise ValueError(text)
-            text = text.replace(",", ".")
-        return float(text) * unit
-
-    def is_number(self, cell: str) -> bool:
-        """Whether the cell is a number or missing."""
-        try:
-            self.number(cell)
-        except ValueError:
-            return False
-        return True
-
-    def text_of(self, value: float) -> str:
-        """A number as this format writes it."""
-        text = repr(float(value))
-        return text.replace(".", ",") if self.decimal == "," else text
-
-
-#: nothing declared: header, separator and missing cells are found out
-PLAIN = TableFormat()
+#: columns to name in a message, at most
+MOST_NAMED = 8
 
 
 class Row(NamedTuple):
@@ -223,43 +156,78 @@ class Sheet:
     def _refusal(self, row: Row, position: int, positions: Sequence[int]) -> ValueError:
         cell = row.cells[position]
         others = [p for p in self.text_columns() if p != position and p in positions]
-        also = f" (text also in columns {', '.join(map(self.name, others[:8]))})" if others else ""
+        also = (
+            f" (text also in columns {', '.join(map(self.name, others[:MOST_NAMED]))})"
+            if others
+            else ""
+        )
         return ValueError(
             f"{self.file}, line {row.line}, column {self.name(position)}: {cell!r} is not a number{also}; "
             f"{self._advice(cell, sorted({position, *others}))}"
         )
 
     def _advice(self, cell: str, words: Sequence[int]) -> str:
-        text = cell.strip()
-        if DECIMAL_COMMA.fullmatch(text) and self.format.decimal == ".":
-            return "for decimal commas say --decimal , (decimal=',')"
-        if text.endswith("%") and not self.format.percent:
-            return "to read percentages as fractions say --percent (percent=True)"
-        if text.lower() in PERHAPS_MISSING:
-            return f"if it marks a missing cell say --missing {text} (missing=({text!r},))"
-        commas = [p for p in words if self._has_decimal_commas(p)]
-        left = [p for p in words if p not in commas]
-        named = [str(p + 1) if self.columns is None else shlex.quote(self.columns[p]) for p in left]
-        roles = ["--id" if self._identifies(p) else "--drop" for p in left]
-        said = " ".join(f"{role} {name}" for role, name in zip(roles, named, strict=True))
-        numbers = ""
-        if commas:
-            numbers = f"; for decimal commas, as in column {self.name(commas[0])}, say --decimal ,"
+        read = [self._remedies([cell])] if self._remedies([cell]) else []
+        left = []
+        for position in words:
+            cells = [row.cells[position] for row in self.rows]
+            found = self._remedies([c for c in cells if not self.format.is_number(c)])
+            if found:
+                read.append(found)
+            else:
+                left.append(position)
+        parts = [self._leave_out(left)] if left else []
+        options = list(dict.fromkeys(remedy for found in read for remedy in found))
+        if self._remedies([cell]):  # first of all what this very cell needs
+            return "; ".join([*options, *parts])
+        return "; ".join([*parts, *options, *([] if options else ["leave missing cells empty"])])
+
+    def _leave_out(self, positions: Sequence[int]) -> str:
+        """What to do with columns that are no numbers."""
+        said = self.format.said
+        roles: dict[str, list[Any]] = {"id": [], "drop": []}
+        for p in positions:
+            name = p + 1 if self.columns is None else self.columns[p]
+            roles["id" if self._identifies(p) else "drop"].append(name)
+        shown = [said(role, names) for role, names in roles.items() if names]
+        if self.format.of_a_file:
+            return (
+                f"leave columns that are not numeric out ({', '.join(shown)} in [data]), encode them, or name them in "
+                "formula of a regression in [model]"
+            )
         return (
-            f"leave columns that are not numeric out ({said}; --id columns identify rows and are carried along), encode "
-            f"them, or name them in --formula of a regression; leave missing cells empty{numbers}"
+            f"leave columns that are not numeric out ({' '.join(shown)}; --id columns identify rows and are carried along), "
+            "encode them, or name them in --formula of a regression"
         )
 
-    def _has_decimal_commas(self, position: int) -> bool:
-        """Whether its cells would be numbers with decimal commas, which nobody has said."""
-        if self.format.decimal != ".":
-            return False
-        odd = [
-            row.cells[position]
-            for row in self.rows
-            if not self.format.is_number(row.cells[position])
-        ]
-        return bool(odd) and all(DECIMAL_COMMA.fullmatch(cell.strip()) for cell in odd)
+    def _remedies(self, cells: Sequence[str]) -> list[str]:
+        """What reads all these cells as numbers, in words; nothing where nothing does."""
+        how, found = self.format, []
+        where = " in [data]" if how.of_a_file else ""
+        for cell in cells:
+            text = cell.strip()
+            mark = text.endswith("%") and not how.percent
+            number = text[:-1].rstrip() if mark else text
+            comma = how.decimal == "." and DECIMAL_COMMA.fullmatch(number) is not None
+            perhaps = text.lower() in PERHAPS_MISSING
+            if not (mark and how.is_number(number)) and not comma and not perhaps:
+                return []
+            if comma:
+                found.append(
+                    f"for decimal commas say {how.said('decimal', ',')}{where}"
+                    + how.in_python("decimal=','")
+                )
+            if mark:
+                found.append(
+                    f"to read percentages as fractions say {how.said('percent', True)}{where}"
+                    + how.in_python("percent=True")
+                )
+            if perhaps:
+                found.append(
+                    f"if {text} marks a missing cell say {how.said('missing', text)}{where}"
+                    + how.in_python(f"missing=({text!r},)")
+                )
+        return list(dict.fromkeys(found))
 
     def _identifies(self, position: int) -> bool:
         """Whether no two rows have the same cell."""
@@ -278,15 +246,6 @@ def read_sheet(path: str | Path, how: TableFormat = PLAIN) -> Sheet:
     return READERS[file.suffix.lower()](file, how)
 
 
-def check_exists(file: Path) -> None:
-    """Before anything is read."""
-    if not file.exists():
-        hint = ": {rank} is for --engine mpi" if "{rank}" in str(file) else ""
-        raise FileNotFoundError(f"{file} does not exist{hint}")
-    if file.is_dir():
-        raise ValueError(f"{file} is a directory: give a file")
-
-
 def _read_text(file: Path, how: TableFormat) -> Sheet:
     utf8 = codecs.lookup(how.encoding).name == "utf-8"
     try:
@@ -294,7 +253,8 @@ def _read_text(file: Path, how: TableFormat) -> Sheet:
     except UnicodeError as error:
         raise ValueError(
             f"{file} is not {how.encoding.upper()} text ({error}): save it as UTF-8, or name its encoding, "
-            "for example --encoding cp1252 for a file of Excel on Windows (encoding='cp1252')"
+            f"for example {how.said('encoding', 'cp1252')} for a file of Excel on Windows"
+            + how.in_python("encoding='cp1252'")
         ) from error
     if "\0" in text[:10_000]:
         raise ValueError(f"{file} is not text: it holds zero bytes")
@@ -365,16 +325,22 @@ def _names_columns(file: Path, rows: list[Row], how: TableFormat) -> bool:
         odd = next(cell for cell in first if not how.is_number(cell))
         raise ValueError(
             f"{file}, line {line}: {odd!r} is not a number, other cells are; "
-            "say whether the first line names the columns (--header or --no-header)"
+            f"say whether the first line names the columns ({_header_words(how)})"
         )
     if all(numbers) and _counts_up([row.cells for row in rows[:2]]):
         warnings.warn(
             f"{file}, line {line}: {','.join(first[:3])}... is taken for data; if it names the columns "
-            "say so (--header, header=True), else --no-header",
+            f"say so, or that it does not ({_header_words(how)})",
             UserWarning,
             stacklevel=6,
         )
     return not all(numbers)
+
+
+def _header_words(how: TableFormat) -> str:
+    if how.of_a_file:
+        return "header = true or false in [data]"
+    return "--header or --no-header, header=True or False"
 
 
 def _counts_up(rows: list[list[str]]) -> bool:
@@ -415,7 +381,7 @@ def _typed(
     names = [str(name) for name in columns]
     _check_names(names, file)
     cells = [Row(line, [_as_text(v) for v in row]) for line, row in enumerate(rows, 2)]
-    plain = TableFormat(missing=how.missing, percent=how.percent)
+    plain = TableFormat(missing=how.missing, percent=how.percent, said=how.said)
     if not cells or not names:
         raise ValueError(f"{file} has {len(names)} columns and {len(cells)} rows: nothing to read")
     return Sheet(file, names, cells, plain)
@@ -449,7 +415,7 @@ def _read_xlsx(file: Path, how: TableFormat) -> Sheet:
     rows = [row for row in found if any(v is not None for v in row)]
     if not rows:
         raise ValueError(f"{file} is empty")
-    plain = TableFormat(how.header, None, ".", how.missing, how.percent)
+    plain = TableFormat(how.header, None, ".", how.missing, how.percent, said=how.said)
     cells = [Row(line, [_as_text(v) for v in row]) for line, row in enumerate(rows, 1)]
     return _sheet(file, cells, plain, ",")
 

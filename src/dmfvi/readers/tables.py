@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmfvi.linalg import FloatArray
-from dmfvi.readers.sheets import Sheet, TableFormat, check_exists, read_sheet
+from dmfvi.readers.sheets import Sheet, read_sheet
+from dmfvi.readers.table_format import TableFormat, shell_option
+from dmfvi.storage.files import check_exists
 
 #: a column by its name, or by its number from 1
 Column = str | int
@@ -78,7 +80,7 @@ class Selection:
 
     def positions(self, sheet: Sheet, also: Sequence[Column] = ()) -> list[int]:
         """Places of the columns that take part; ``also`` are needed beside ``columns``."""
-        return self.among(sheet.position, sheet.width, str(sheet.file), also)
+        return self.among(sheet.position, sheet.width, str(sheet.file), also, sheet.format.said)
 
     def among(
         self,
@@ -86,21 +88,22 @@ class Selection:
         width: int,
         file: str,
         also: Sequence[Column] = (),
+        said: Callable[..., str] = shell_option,
     ) -> list[int]:
-        """As ``positions``, for whatever can find a column's position."""
-        chosen = [position(c, "--columns") for c in self.columns]
+        """As ``positions``, for whatever can find a column's position; ``said`` names settings in errors."""
+        chosen = [position(c, said("columns")) for c in self.columns]
         needed = list(dict.fromkeys(position(c, "column") for c in (*self.beside, *also)))
-        left_out = {position(c, "--drop") for c in self.drop} | {
-            position(c, "--id") for c in self.id
+        left_out = {position(c, said("drop")) for c in self.drop} | {
+            position(c, said("id")) for c in self.id
         }
-        for what, found in (("is needed", needed), ("is in --columns", chosen)):
+        for what, found in (("is needed", needed), (f"is in {said('columns')}", chosen)):
             for at in found:
                 if at in left_out:
                     raise ValueError(
-                        f"{file}: column {at + 1} {what}, and in --drop or --id: choose"
+                        f"{file}: column {at + 1} {what}, and in {said('drop')} or {said('id')}: choose"
                     )
         if len(set(chosen)) < len(chosen):
-            raise ValueError(f"{file}: --columns names a column twice")
+            raise ValueError(f"{file}: {said('columns')} names a column twice")
         used = chosen + [at for at in needed if at not in chosen] if chosen else list(range(width))
         kept = [at for at in used if at not in left_out]
         if not kept:
@@ -180,7 +183,9 @@ def read_as(
     if reading.selection == Selection():
         return whole
     return whole.taking(
-        reading.selection.among(lambda c, _: number_of(c, width, file), width, str(file), labels)
+        reading.selection.among(
+            lambda c, _: number_of(c, width, file), width, str(file), labels, reading.format.said
+        )
     )
 
 

@@ -54,14 +54,14 @@ def read_tracks(
             raise ValueError(
                 f"--columns needs the columns of frame, point, x and y (columns=), received {list(columns)}"
             )
-        return Tracks(_from_observations(_read_numbers(file, columns), file), file.stem)
+        return _from_observations(_read_numbers(file, columns), file)
     table = _read_numbers(file, () if matrix else _named_columns(file))
     names = [c.lower() for c in table.columns or []]
     if matrix:
         return Tracks(_even(table.data, file), file.stem)
     if set(LONG_COLUMNS) <= set(names):
         order = [names.index(name) for name in LONG_COLUMNS]
-        return Tracks(_from_observations(table.taking(order), file), file.stem)
+        return _from_observations(table.taking(order), file)
     if {"frame", "point"} & set(names):
         lacking = sorted(set(LONG_COLUMNS) - set(names))
         raise ValueError(f"{file} lacks columns {lacking}: observations need frame, point, x and y")
@@ -205,7 +205,7 @@ def _even(data: FloatArray, file: Path) -> FloatArray:
     return data
 
 
-def _from_observations(table: Table, file: Path) -> FloatArray:
+def _from_observations(table: Table, file: Path) -> Tracks:
     frame, point, x, y = table.data.T
     for name, values in (("frame", frame), ("point", point)):
         wrong = np.flatnonzero(
@@ -228,4 +228,5 @@ def _from_observations(table: Table, file: Path) -> FloatArray:
     data = np.full((len(frames), 2, len(points)), np.nan)
     data[rows, 0, cells] = x
     data[rows, 1, cells] = y
-    return _both(data)
+    numbers = (each.astype(np.int64) for each in (frames, points))
+    return Tracks(_both(data), file.stem, None, *numbers)

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from dmfvi.lifetime import on_interrupt
+
 #: read once: it can only be read by setting it, which other threads would notice
 UMASK = os.umask(0o077)
 os.umask(UMASK)
@@ -54,19 +56,41 @@ def superseding(path: str | Path) -> Iterator[Callable[[], None]]:
             os.replace(target, old)
             moved.append(old)
 
-    ended = False
+    def left() -> str:
+        """What an interrupted run leaves."""
+        if _mark(target) not in (None, before):
+            return f"{target} is written"
+        if moved:
+            return f"{target} is not written, the earlier one is {old}"
+        return f"the earlier {target} is unchanged" if before else f"{target} is not written"
+
+    before = _mark(target)
+    ended = interrupted = False
     try:
-        yield begin
+        with on_interrupt(left):
+            yield begin
         ended = True
+    except KeyboardInterrupt:
+        interrupted = True
+        raise
     finally:
         if (moved or ended) and target.exists():
             old.unlink(missing_ok=True)
-        elif moved:
+        elif moved and not interrupted:
             warnings.warn(
                 f"this run has written no {target}: what an earlier one had written is {old}",
                 UserWarning,
                 stacklevel=3,
             )
+
+
+def _mark(path: Path) -> tuple[int, int] | None:
+    """Differs when another file is under the name."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 @contextmanager
@@ -83,6 +107,35 @@ def write_text(path: str | Path, text: str) -> Path:
     with replacing(path) as file:
         file.write(text.encode())
     return Path(path)
+
+
+def written_or_kept(write: Callable[[Path], Any], folder: Path) -> None:
+    """Write files into a folder; where that fails, all of them into another one, and the error says where."""
+    try:
+        write(folder)
+    except OSError as reason:
+        why = reason.strerror or str(reason)
+        try:
+            other = Path(tempfile.mkdtemp(prefix="dmfvi-"))
+            write(other)
+        except OSError:
+            raise OSError(
+                f"{folder} cannot be written to ({why}), nor can {tempfile.gettempdir()}: free space on the disk or make "
+                "the folder writable"
+            ) from reason
+        raise OSError(
+            f"{folder} cannot be written to ({why}): free space on the disk or make the folder writable. The result is "
+            f"kept in {other}"
+        ) from reason
+
+
+def check_exists(file: Path) -> None:
+    """Before anything is read."""
+    if not file.exists():
+        hint = ": {rank} is for --engine mpi" if "{rank}" in str(file) else ""
+        raise FileNotFoundError(f"{file} does not exist{hint}")
+    if file.is_dir():
+        raise ValueError(f"{file} is a directory: give a file")
 
 
 def model_file(path: str | Path) -> Path:

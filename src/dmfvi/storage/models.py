@@ -89,8 +89,13 @@ def load(path: str | Path, kind: type[Any] = BaseEstimator) -> Any:
     """
     file = model_file(path)
     content = read_structured(file, MODEL)
-    if "inference" in content and kind is BaseEstimator:
-        return SavedInference(**content["inference"])
+    if "inference" in content:
+        kept = SavedInference(**content["inference"])
+        if kind is BaseEstimator:
+            return kept
+        raise ValueError(
+            f"{file} holds {kept.words}, here a {kind.__name__} is needed: give another file"
+        )
     try:
         settings = {name: _made(value) for name, value in content["settings"].items()}
         model = ESTIMATORS[content["estimator"]](**settings)

@@ -115,10 +115,11 @@ class NetworkNode(Endpoint):
         silent = sorted(
             set(self.neighbours) - set(self.view.own.receives_from) - set(others) - set(left)
         )
+        unheard = f"; nothing received from {silent}" if silent else ""
         of_others = "".join(f"; {self.differences[peer]}" for peer in others)
         return (
             f"node {self.node} waited {timeout:g} seconds for {wait_for} nodes and met "
-            f"{list(self.view.component)}{gone}; nothing received from {silent}{of_others}; refused frames: "
+            f"{list(self.view.component)}{gone}{unheard}{of_others}; refused frames: "
             f"{dict(self.counts.refused) or 'none'}. Start the others, check addresses, "
             "certificates and that all have the same [model] and columns, or lower wait_for"
         )
