@@ -111,6 +111,12 @@ class Browser:
         self.ask("Page.navigate", url=file.as_uri())
         self.until(lambda: self.loaded)
 
+    def reload(self) -> None:
+        """Load the present page again, until it is loaded; no question is asked while the page changes."""
+        self.loaded = False
+        self.ask("Page.reload")
+        self.until(lambda: self.loaded)
+
     def value(self, expression: str) -> Any:
         """Of a JavaScript expression; promises are waited for."""
         made = self.ask(

@@ -78,6 +78,8 @@ def test_doubts_come_first() -> None:
 
 
 def test_pictures_follow_what_was_learned() -> None:
+    rng = np.random.default_rng(0)
+
     def titles(model: Any) -> list[str]:
         drawn = [*posterior_pictures(model), *run_pictures(model), *network_picture(model)]
         return [picture.title for picture in drawn]
@@ -85,10 +87,10 @@ def test_pictures_follow_what_was_learned() -> None:
     how = ["Convergence", "Evidence lower bound", "Bytes sent"]
     learned = ["Components", "Strength of the components", "Posterior densities"]
     assert titles(pca()) == [*learned, *how, "Network"]
-    two = np.concatenate([RNG.normal(-3, 1, (30, 2)), RNG.normal(3, 1, (30, 2))])
+    two = np.concatenate([rng.normal(-3, 1, (30, 2)), rng.normal(3, 1, (30, 2))])
     mixture = BayesianGaussianMixture(2, random_state=0).fit(two)
     assert titles(mixture)[0] == "Components"
-    x = RNG.normal(size=(60, 3))
+    x = rng.normal(size=(60, 3))
     logistic = BayesianLogisticRegression().fit(x, x[:, 0] > 0)
     forest, densities = posterior_pictures(logistic)
     widths = np.array(forest.figure.data[0].error_x.array)
@@ -101,8 +103,9 @@ def test_pictures_follow_what_was_learned() -> None:
 
 def test_survival_is_a_curve_with_intervals() -> None:
     """One machine sends nothing, and an estimate of one step has no curve of convergence."""
-    times = RNG.exponential(size=60)
-    model = KaplanMeier().fit(times, RNG.random(60) < 0.7)
+    rng = np.random.default_rng(0)
+    times = rng.exponential(size=60)
+    model = KaplanMeier().fit(times, rng.random(60) < 0.7)
     (curve,) = posterior_pictures(model)
     low, high, middle = (np.array(line.y) for line in curve.figure.data)
     assert curve.title == "Survival"
@@ -134,10 +137,11 @@ def test_one_machine_counts_sweeps_and_nodes_count_messages() -> None:
 
 def test_densities_are_those_of_the_intervals() -> None:
     """Of probabilities and positive numbers too: 90 % of the mass lies in the table's interval."""
+    rng = np.random.default_rng(0)
     chain = GaussianHMM(2, random_state=0).fit(np.concatenate([ROWS, ROWS + 9.0])[:, :2])
-    x = np.repeat(RNG.normal(size=(20, 1)), 4, axis=0)
+    x = np.repeat(rng.normal(size=(20, 1)), 4, axis=0)
     groups = np.arange(80) // 4
-    target = x[:, 0] + RNG.normal(size=20)[groups] + 0.5 * RNG.normal(size=80)
+    target = x[:, 0] + rng.normal(size=20)[groups] + 0.5 * rng.normal(size=80)
     mixed = MixedModel(approximation="laplace").fit(x, target, groups)
     for model in (pca(), chain, mixed):
         for row in table_of(model).rows:
@@ -148,17 +152,19 @@ def test_densities_are_those_of_the_intervals() -> None:
 
 
 def test_loadings_have_intervals_and_many_are_a_map() -> None:
+    rng = np.random.default_rng(0)
     model = pca()
     (bars, *_) = components(model)
     spread = np.array([bar.error_y.array for bar in bars.figure.data])
     assert spread.shape == (3, 5)
     assert (spread > 0).all()
-    wide = BayesianPCA(2, random_state=0).fit(RNG.normal(size=(40, 30)))
+    wide = BayesianPCA(2, random_state=0).fit(rng.normal(size=(40, 30)))
     assert next(components(wide)).figure.data[0].type == "heatmap"
 
 
 def test_chains_show_their_states_over_time_where_the_data_are(tmp_path: Path) -> None:
-    rows = np.concatenate([RNG.normal(size=(30, 2)), RNG.normal(size=(20, 2)) + 6.0])
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(30, 2)), rng.normal(size=(20, 2)) + 6.0])
     model = GaussianHMM(2, random_state=0).fit(rows)
     titles = [picture.title for picture in posterior_pictures(model)]
     assert titles == ["States", "Transitions", "States over time", "Posterior densities"]

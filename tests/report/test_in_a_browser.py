@@ -114,10 +114,8 @@ def test_the_address_leads_to_a_tab(page: Browser) -> None:
     assert page.value("location.hash") == "#inputs"
     page.value("location.hash = '#network'")
     page.until(lambda: page.value(SEEN) == ["network"])
-    page.value("location.reload()")
-    page.until(
-        lambda: page.value(f"document.readyState === 'complete' && {CHOSEN}[0]") == "Network"
-    )
+    page.reload()
+    page.until(lambda: page.value(f"{CHOSEN}[0]") == "Network")
     page.value("location.hash = '#picture1'")
     page.until(lambda: page.value(SEEN) == ["posterior"])
     page.value("location.hash = '#no-such-place'")
