@@ -15,7 +15,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 root_doc = "index"
-exclude_patterns = ["_build", "gallery"]
+exclude_patterns = ["_build", "_templates", "gallery"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 
 myst_enable_extensions = ["dollarmath", "deflist"]
@@ -47,4 +47,6 @@ html_theme_options = {
     "header_links_before_dropdown": 3,
     "secondary_sidebar_items": ["page-toc"],
 }
+templates_path = ["_templates"]
+html_sidebars = {"**": ["all-pages.html"]}
 html_show_sourcelink = False
