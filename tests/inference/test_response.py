@@ -222,6 +222,35 @@ def test_every_node_finds_the_pooled_covariance_of_many_locations(noise: Any) ->
     np.testing.assert_allclose(nodes.covariance / scale, pooled.covariance / scale, atol=1e-8)
 
 
+def test_the_location_with_own_noise_is_the_derivative_of_refits() -> None:
+    """Every node has a noise level of its own, which follows from its rows and the shared loadings."""
+    rng = np.random.default_rng(0)
+    loadings, levels = rng.normal(size=(2, 5)), ((40, 0.3), (60, 1.0), (30, 2.0))
+    sites = [
+        rng.normal(size=(n, 2)) @ loadings + level * rng.normal(size=(n, 5)) for n, level in levels
+    ]
+    precision, shift = 1e-3, 100.0
+
+    def fit(place: float) -> BayesianPCA:
+        centre = np.array([place, 0.0, 0.0, 0.0, 0.0])
+        prior = PcaPrior(noise=GammaPrior(2.0, 1.0), mean=precision, mean_location=centre)
+        return BayesianPCA(
+            2, noise="per_node", prior=prior, network=Network.ring(3), tol=1e-7, random_state=0
+        ).fit(sites)
+
+    moved = (fit(shift).mean_ - fit(-shift).mean_) / (2.0 * shift * precision)
+    model = fit(0.0)
+    found = model.uncertainty("location")
+    np.testing.assert_allclose(found.covariance[0], moved, rtol=1e-4)
+    for node in range(3):
+        there = model.at_node(node).uncertainty("location").covariance
+        np.testing.assert_allclose(there, found.covariance, rtol=1e-8)
+    assert model.uncertain_quantities == ("location",)
+    assert "location" in model.summary()
+    with pytest.raises(ValueError, match="every node has its own"):
+        model.uncertainty(lambda fitted: fitted.noise_variance_)
+
+
 def test_closed_forms_are_left_unchanged() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 3))
@@ -284,9 +313,15 @@ def test_what_cannot_be_known_is_refused(tmp_path: Path) -> None:
     batches.partial_fit(ROWS[40:])
     with pytest.raises(ValueError, match="fitted in batches"):
         batches.uncertainty("location")
-    own = BayesianPCA(2, noise="per_node", network=Network.ring(3), random_state=0).fit(ROWS)
+    moments = BayesianPCA(
+        2,
+        covariance_type="diag",
+        network=Federation(Network.ring(3), consensus="moments-admm"),
+        tol=1e-2,
+        random_state=0,
+    ).fit(ROWS)
     with pytest.raises(ValueError, match="do not follow from its belief"):
-        own.uncertainty("location")
+        moments.uncertainty("location")
 
 
 @pytest.mark.slow

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from numbers import Real
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dmfvi.inference.model import Coroutine
 from dmfvi.inference.result import InferenceObserver
@@ -32,6 +34,17 @@ VAGUE = PcaPrior(mean=1e-3)
 #: the same with a noise level for each feature, whose variance lies between zero and one in agreed units. The bound
 #: pays for a prior that is vaguer than that once for every feature, which makes models hard to compare
 VAGUE_PER_FEATURE = PcaPrior(noise=GammaPrior(0.5, 5e-4), mean=1e-3)
+#: what ``uncertainty`` can be asked for by name
+OF_LOADINGS: Mapping[str, str | Callable[[Any], ArrayLike]] = MappingProxyType(
+    {"location": "mean_"}
+)
+OF_NOISE: Mapping[str, str | Callable[[Any], ArrayLike]] = MappingProxyType(
+    {
+        "noise": "noise_variance_",
+        "noise_precision": "noise_precision_",
+        "covariance": lambda fitted: fitted.get_covariance(),
+    }
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -92,16 +105,6 @@ class BayesianPCA(FactorEstimator):
     True
     """
 
-    _uncertain = MappingProxyType(
-        {
-            "location": "mean_",
-            "noise": "noise_variance_",
-            "noise_precision": "noise_precision_",
-            "covariance": lambda fitted: fitted.get_covariance(),
-        }
-    )
-
-    _summarised = ("location", "noise")
     _kept = ("_log_volume",)
     _table_defaults = MappingProxyType({"noise": "feature"})
 
@@ -192,6 +195,15 @@ class BayesianPCA(FactorEstimator):
             log_volume=self._log_volume,
             replicated=self.shares == "replicated",
         )
+
+    @property
+    def _uncertain(self) -> Mapping[str, str | Callable[[Any], ArrayLike]]:  # type: ignore[override]
+        # a node's own noise is a local variable
+        return OF_LOADINGS if self.noise == "per_node" else {**OF_LOADINGS, **OF_NOISE}
+
+    @property
+    def _summarised(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("location",) if self.noise == "per_node" else ("location", "noise")
 
     def _usual_consensus(self) -> str:
         # a node's own noise is not part of the sum: beliefs differ between nodes

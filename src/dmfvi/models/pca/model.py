@@ -311,6 +311,10 @@ class BayesianPcaModel(Model):
     # -- linear response --------------------------------------------------------------
 
     def for_response(self) -> BayesianPcaModel:
+        if self.noise == "per_node":
+            from dmfvi.models.pca.own_noise import OwnNoiseResponse
+
+            return OwnNoiseResponse.of(self)
         return replace(self, expansion=False)
 
     def expected(self, belief: PcaBelief) -> FloatArray:
