@@ -138,7 +138,7 @@ def test_effects_of_groups_stay_out_of_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"family": "gamma"}, "family must be one of"),
+        ({"family": "cauchy"}, "family must be one of"),
         ({"random_slopes": ("z",)}, "none of the terms"),
         ({"random_slopes": ("a", "b", "c")}, "2 at most"),
         ({"random_slopes": ("x", "x")}, "random_slopes names a term twice"),

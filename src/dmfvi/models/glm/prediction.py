@@ -338,9 +338,12 @@ class GlmPredictions(Regression):
             return float(accuracy_score(y, joined(self.predict(X)), sample_weight=weight))
         if self.family == "binomial" and trials is None:
             raise ValueError("the score of a binomial model needs trials, one number for each row")
-        if trials is not None:
-            y = y / self._row_values("trials", trials, X, rows)[0]
         expected = joined(self.predict(X, offset=offset, exposure=exposure))
+        if trials is not None:
+            times = self._row_values("trials", trials, X, rows)[0]
+            tried = times > 0
+            y, expected = y[tried] / times[tried], expected[tried]
+            weight = None if weight is None else weight[tried]
         return float(r2_score(y, expected, sample_weight=weight))
 
 

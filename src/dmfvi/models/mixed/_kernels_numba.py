@@ -11,24 +11,10 @@ import math
 import numpy as np
 
 from dmfvi.jit import njit
+from dmfvi.models.mixed._families_numba import psi_terms, row_terms
 
 #: Newton steps towards a group's mode at most, and the squared length of the last
 STEPS, NEAR = 100, 1e-18
-
-
-@njit(cache=True, error_model="numpy")
-def row_terms(code, y, eta, psi):
-    """Log likelihood of a target, its first and minus its second derivative in eta; 0 gaussian, 1 logit, 2 log."""
-    if code == 0:
-        tau = math.exp(-psi)
-        gap = y - eta
-        return -0.5 * (math.log(2.0 * math.pi) + psi + gap * gap * tau), gap * tau, tau
-    if code == 1:
-        small = math.exp(-abs(eta))
-        p = (1.0 if eta >= 0 else small) / (1.0 + small)
-        return y * eta - max(eta, 0.0) - math.log1p(small), y - p, p * (1.0 - p)
-    rate = math.exp(min(eta, 600.0))
-    return y * eta - rate, y - rate, rate
 
 
 @njit(cache=True, fastmath=True, error_model="numpy")
@@ -81,7 +67,7 @@ def _inverse_root(matrix, root, inverse):
 
 
 @njit(cache=True, error_model="numpy")
-def _group_mode(code, y, inner, lo, hi, effects, psi, room):  # noqa: PLR0912
+def _group_mode(code, y, trials, inner, lo, hi, effects, psi, room):  # noqa: PLR0912
     """Mode z of a group's standardised effects, and the inverse root of the precision there; eta = inner + effects z."""
     q = effects.shape[1]
     z, precision, root, inverse, gradient, tried, step, slopes, curves = room
@@ -99,7 +85,7 @@ def _group_mode(code, y, inner, lo, hi, effects, psi, room):  # noqa: PLR0912
             eta = inner[i]
             for a in range(q):
                 eta += effects[i - lo, a] * tried[a]
-            each, slopes[i - lo], curves[i - lo] = row_terms(code, y[i], eta, psi)
+            each, slopes[i - lo], curves[i - lo] = row_terms(code, y[i], trials[i], eta, psi)
             value += each
         if not value >= best - 1e-12 * abs(best) and length > NEAR:
             for a in range(q):
@@ -151,13 +137,13 @@ def _room(size, q):
 
 
 @njit(cache=True, error_model="numpy")
-def _quadrature(code, y, inner, lo, hi, effects, psi, points, weights, room, places, logs):
+def _quadrature(code, y, trials, inner, lo, hi, effects, psi, points, weights, room, places, logs):
     """Points around the mode of a group (rows lo..hi-1) in ``places``, and in ``logs`` the logarithms of their shares.
 
     Returns their largest one, and log |det| of the change of variables.
     """
     q = effects.shape[1]
-    _group_mode(code, y, inner, lo, hi, effects, psi, room)
+    _group_mode(code, y, trials, inner, lo, hi, effects, psi, room)
     z, inverse = room[0], room[3]
     log_root = 0.0
     for a in range(q):
@@ -176,7 +162,7 @@ def _quadrature(code, y, inner, lo, hi, effects, psi, points, weights, room, pla
             eta = inner[i]
             for a in range(q):
                 eta += effects[i - lo, a] * places[k, a]
-            each, _, _ = row_terms(code, y[i], eta, psi)
+            each, _, _ = row_terms(code, y[i], trials[i], eta, psi)
             value += each
         logs[k] = value
         top = max(top, value)
@@ -184,8 +170,10 @@ def _quadrature(code, y, inner, lo, hi, effects, psi, points, weights, room, pla
 
 
 @njit(cache=True, error_model="numpy")
-def group_values(code, x, varying, y, offset, starts, thetas, factors, points, weights, noise):
-    """The marginal log likelihood of all groups at many theta; L of each in ``factors``."""
+def group_values(
+    code, x, varying, y, trials, offset, starts, thetas, factors, points, weights, noise
+):
+    """The marginal log likelihood of all groups at many theta, without constants; L of each in ``factors``."""
     p, q = x.shape[1], varying.shape[1]
     places = np.zeros(points.shape)
     logs = np.zeros(len(weights))
@@ -199,7 +187,7 @@ def group_values(code, x, varying, y, offset, starts, thetas, factors, points, w
             lo, hi = starts[g], starts[g + 1]
             effects_of(varying, lo, hi, factors[t], effects)
             top, log_root = _quadrature(
-                code, y, inner, lo, hi, effects, psi, points, weights, room, places, logs
+                code, y, trials, inner, lo, hi, effects, psi, points, weights, room, places, logs
             )
             whole = 0.0
             for k in range(len(logs)):
@@ -214,6 +202,7 @@ def groups_rows(  # noqa: PLR0912, PLR0915
     x,
     varying,
     y,
+    trials,
     offset,
     starts,
     theta,
@@ -227,9 +216,9 @@ def groups_rows(  # noqa: PLR0912, PLR0915
     curvature,
     means,
 ):
-    """Sum over groups of the marginal log likelihood, its gradient and minus its second derivatives (Louis 1982).
+    """Sum over groups of the marginal log likelihood, without constants, its gradient and minus its second derivatives (Louis 1982).
 
-    theta = (coefficients, [log noise variance], entries of the factor L); effects of a group are L z, z ~ N(0, I). ``rows_of`` and ``columns_of`` are the
+    theta = (coefficients, [psi], entries of the factor L); effects of a group are L z, z ~ N(0, I). ``rows_of`` and ``columns_of`` are the
     entries' places; those on the diagonal are logarithms. ``means`` receives the posterior means of z.
     """
     n_groups, p, q, m = len(starts) - 1, x.shape[1], varying.shape[1], len(rows_of)
@@ -249,7 +238,7 @@ def groups_rows(  # noqa: PLR0912, PLR0915
         lo, hi = starts[g], starts[g + 1]
         effects_of(varying, lo, hi, factor, effects)
         top, log_root = _quadrature(
-            code, y, inner, lo, hi, effects, psi, points, weights, room, places, logs
+            code, y, trials, inner, lo, hi, effects, psi, points, weights, room, places, logs
         )
         whole = 0.0
         for k in range(n_points):
@@ -270,7 +259,7 @@ def groups_rows(  # noqa: PLR0912, PLR0915
                 eta = inner[i]
                 for a in range(q):
                     eta += effects[i - lo, a] * places[k, a]
-                _, slope, curve = row_terms(code, y[i], eta, psi)
+                _, slope, curve = row_terms(code, y[i], trials[i], eta, psi)
                 for a in range(p):
                     row[a] = x[i, a]
                 for j in range(m):
@@ -287,15 +276,14 @@ def groups_rows(  # noqa: PLR0912, PLR0915
                     if rows_of[j] == columns_of[j]:  # exp has a second derivative
                         curvature[first + j, first + j] -= share * slope * row[first + j]
                 if noise:
-                    gap = slope  # (y - eta) / variance
-                    square = gap * gap / curve  # (y - eta)^2 / variance
-                    scores[k, p] += -0.5 + 0.5 * square
-                    curvature[p, p] += share * 0.5 * square
+                    first_psi, mixed, second_psi = psi_terms(code, y[i], eta, psi)
+                    scores[k, p] += first_psi
+                    curvature[p, p] -= share * second_psi
                     for a in range(size):
                         if a < p:
-                            curvature[p, a] += share * gap * row[a]
+                            curvature[p, a] -= share * mixed * row[a]
                         elif a > p:
-                            curvature[a, p] += share * gap * row[a]
+                            curvature[a, p] -= share * mixed * row[a]
         for k in range(n_points):
             for a in range(size):
                 mean[a] += shares[k] * scores[k, a]

@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from dmfvi.jit import njit
-from dmfvi.models.mixed._kernels_numba import effects_of, linear_predictor, longest_group, row_terms
+from dmfvi.models.mixed._families_numba import psi_terms, row_terms
+from dmfvi.models.mixed._kernels_numba import effects_of, linear_predictor, longest_group
 
 
 @njit(cache=True, error_model="numpy")
@@ -15,6 +16,7 @@ def shared_points(  # noqa: PLR0912
     x,
     varying,
     y,
+    trials,
     offset,
     starts,
     ids,
@@ -33,7 +35,7 @@ def shared_points(  # noqa: PLR0912
     precisions,
     crosses,
 ):
-    """Log likelihoods of groups (G, K) at z = centre + root point, with scores (G, K, P) and curves (G, K, P, P) in theta.
+    """Log likelihoods of groups without constants (G, K) at z = centre + root point, with scores (G, K, P) and curves (G, K, P, P) in theta.
 
     At the centres also the gradient in z (G, q), minus its derivatives in z (G, q, q), and those in theta (G, q, P). Lower triangles of ``curves`` only.
     """
@@ -56,7 +58,10 @@ def shared_points(  # noqa: PLR0912
                 eta = inner[i]
                 for a in range(q):
                     eta += effects[i - starts[s], a] * z[a]
-                value, slope, curve = row_terms(code, y[i], eta, psi)
+                value, slope, curve = row_terms(code, y[i], trials[i], eta, psi)
+                first_psi, mixed, second_psi = 0.0, 0.0, 0.0
+                if noise:
+                    first_psi, mixed, second_psi = psi_terms(code, y[i], eta, psi)
                 for a in range(p):
                     row[a] = x[i, a]
                 for j in range(m):
@@ -74,7 +79,7 @@ def shared_points(  # noqa: PLR0912
                         for b in range(size):
                             crosses[g, a, b] -= curve * effect * row[b]
                         if noise:
-                            crosses[g, a, p] -= slope * effect
+                            crosses[g, a, p] += mixed * effect
                     for j in range(m):  # effects are varying times the factor
                         r, c = rows_of[j], columns_of[j]
                         scale = factor[r, c] if r == c else 1.0
@@ -89,19 +94,18 @@ def shared_points(  # noqa: PLR0912
                     if rows_of[j] == columns_of[j]:  # exp has a second derivative
                         curves[g, k, first + j, first + j] -= slope * row[first + j]
                 if noise:
-                    square = slope * slope / curve  # (y - eta)^2 / variance
-                    scores[g, k, p] += -0.5 + 0.5 * square
-                    curves[g, k, p, p] += 0.5 * square
+                    scores[g, k, p] += first_psi
+                    curves[g, k, p, p] -= second_psi
                     for a in range(size):
                         if a < p:
-                            curves[g, k, p, a] += slope * row[a]
+                            curves[g, k, p, a] -= mixed * row[a]
                         elif a > p:
-                            curves[g, k, a, p] += slope * row[a]
+                            curves[g, k, a, p] -= mixed * row[a]
 
 
 @njit(cache=True, error_model="numpy")
 def shared_pulls(
-    code, x, varying, y, offset, starts, ids, thetas, factors, places, noise, wanted, sums
+    code, x, varying, y, trials, offset, starts, ids, thetas, factors, places, noise, wanted, sums
 ):
     """Log likelihoods at ``places`` (N, G, q) of many theta, their gradients in z and minus second derivatives, in (N, G, 1 + q + q q), where ``wanted``."""
     p, q = x.shape[1], varying.shape[1]
@@ -123,7 +127,9 @@ def shared_pulls(
                 eta = inner[starts[s] + i]
                 for a in range(q):
                     eta += effects[i, a] * places[t, g, a]
-                value, slope, curve = row_terms(code, y[starts[s] + i], eta, psi)
+                value, slope, curve = row_terms(
+                    code, y[starts[s] + i], trials[starts[s] + i], eta, psi
+                )
                 sums[t, g, 0] += value
                 for a in range(q):
                     sums[t, g, 1 + a] += slope * effects[i, a]
@@ -133,7 +139,21 @@ def shared_pulls(
 
 @njit(cache=True, error_model="numpy")
 def shared_logs(
-    code, x, varying, y, offset, starts, ids, thetas, factors, centres, roots, points, noise, logs
+    code,
+    x,
+    varying,
+    y,
+    trials,
+    offset,
+    starts,
+    ids,
+    thetas,
+    factors,
+    centres,
+    roots,
+    points,
+    noise,
+    logs,
 ):
     """Log likelihoods (N, G, K) at z = centre + root point of many theta."""
     p, q = x.shape[1], varying.shape[1]
@@ -154,5 +174,5 @@ def shared_logs(
                     eta = inner[starts[s] + i]
                     for a in range(q):
                         eta += effects[i, a] * z[a]
-                    value, _, _ = row_terms(code, y[starts[s] + i], eta, psi)
+                    value, _, _ = row_terms(code, y[starts[s] + i], trials[starts[s] + i], eta, psi)
                     logs[t, g, k] += value

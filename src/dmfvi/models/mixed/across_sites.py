@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, logsumexp
+from scipy.special import logsumexp
 
 from dmfvi.inference.model import Coroutine, Update
 from dmfvi.linalg import FloatArray, cholesky, inverse, pack_symmetric, symmetrize, unpack_symmetric
 from dmfvi.models.laplace import LaplaceBelief
 from dmfvi.models.mixed.group_modes import STEPS, Advance, Search, advance, not_reached
-from dmfvi.models.mixed.model import FAMILIES, FEWER_POINTS, POINTS, GroupedShard, MixedEffects
+from dmfvi.models.mixed.model import FEWER_POINTS, POINTS, GroupedShard, MixedEffects
 from dmfvi.tags import stored_as
 
 #: how far, in deviations, centres may be from their modes (and curvatures from theirs) when theta moves: PART of its last step's
@@ -119,8 +119,11 @@ class SharedEffects(MixedEffects):
     def local_step(self, shard: SiteShard, belief: LaplaceBelief) -> FloatArray:
         assert isinstance(belief, CentredBelief)
         theta = self.point(belief)
+        beside = self.constants(shard.shared.rows, theta)
         plain = super().local_step(shard.alone, belief)
-        plain[-1] += _constant(self.family, shard.shared.rows)
+        plain = plain + np.concatenate(
+            [beside.gradient, pack_symmetric(beside.curvature), [beside.value]]
+        )
         found = self.at_points(shard.shared, theta, belief.centres, belief.precisions)
         return np.concatenate([plain, *(found[name].ravel() for name in self.shapes)])
 
@@ -154,9 +157,7 @@ class SharedEffects(MixedEffects):
         return made
 
     def _rows(self, shared: SharedRows) -> tuple[Any, ...]:
-        rows = shared.rows
-        given = rows.design, rows.varying, rows.target, rows.offset, rows.starts
-        return FAMILIES.index(self.family), *given, shared.ids
+        return self.code, *shared.rows.rows, shared.ids
 
     # -- what all nodes make of it ------------------------------------------------------------
 
@@ -266,7 +267,8 @@ class SharedEffects(MixedEffects):
 
     def agreed_values(self, shard: SiteShard, thetas: FloatArray) -> Coroutine:
         """The log likelihood of all nodes' data at many theta (N, P); the sites first agree on each group's mode."""
-        alone = self.values(shard.alone, thetas) + _constant(self.family, shard.shared.rows)
+        alone = self.values(shard.alone, thetas)
+        alone = alone + self.constant_values(shard.shared.rows, thetas)
         q, points = self.n_effects, FEWER_POINTS[self.n_effects] ** self.n_effects
         most = max(1, MOST_NUMBERS // (1 + self.n_shared * max(points, 1 + q + q * q)))
         found = []
@@ -346,10 +348,6 @@ def roots_of(precisions: FloatArray) -> FloatArray:
     return np.ascontiguousarray(np.swapaxes(inverse(cholesky(precisions)), -1, -2))
 
 
-def _constant(family: str, rows: GroupedShard) -> float:
-    return -float(gammaln(rows.target + 1.0).sum()) if family == "poisson" else 0.0
-
-
 def sharing(model: MixedEffects, n_shared: int) -> SharedEffects:
     """The model with groups that several sites have."""
     made = SharedEffects(
@@ -374,7 +372,7 @@ def divided(shard: GroupedShard, numbers: NDArray[np.int64]) -> SiteShard:
 
 
 def _only(shard: GroupedShard, rows: NDArray[np.bool_], sizes: NDArray[np.int64]) -> GroupedShard:
-    parts = shard.design, shard.varying, shard.target, shard.offset
-    design, varying, target, offset = (np.ascontiguousarray(part[rows]) for part in parts)
+    parts = shard.design, shard.varying, shard.target, shard.offset, shard.trials
+    design, varying, target, offset, trials = (np.ascontiguousarray(part[rows]) for part in parts)
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return GroupedShard(design, varying, target, offset, starts)
+    return GroupedShard(design, varying, target, offset, starts, trials)

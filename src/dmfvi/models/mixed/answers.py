@@ -11,14 +11,16 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
-from dmfvi.models.glm.targets import Targets, TargetUnits, expected_response, response
+from dmfvi.models.glm.estimator import RATIOS
+from dmfvi.models.glm.targets import LINKS, Targets, TargetUnits, expected_response, response
+from dmfvi.models.mixed.model import DISPERSED, FAMILIES
 from dmfvi.models.mixed.shared_labels import CommonLabels
 from dmfvi.models.regression.base import Regression
 from dmfvi.shard_lists import joined
 from dmfvi.summary_table import Row, SummaryTable, rows_of
 from dmfvi.validation import check_level
 
-LINK = {"gaussian": "identity", "bernoulli": "logit", "poisson": "log"}
+LINK = {family: LINKS[family][0] for family in FAMILIES}
 #: draws for intervals of variance components
 DRAWS = 4000
 
@@ -77,7 +79,7 @@ class MixedAnswers(Regression):
         """Coefficients, then deviations of the groups' effects and of the noise, with central intervals."""
         names = self._names() + (["Intercept"] if self._has_intercept else [])
         mean = np.append(self.coef_, self.intercept_)[: len(names)]
-        ratio = {"bernoulli": "odds ratio", "poisson": "rate ratio"}.get(self.family, "")
+        ratio = RATIOS.get(LINK[self.family], "")
         rows = rows_of(
             names,
             mean,
@@ -89,12 +91,14 @@ class MixedAnswers(Regression):
         ends = [0.5 - 0.5 * level, 0.5, 0.5 + 0.5 * level]
         draws = [*self._deviations().T]
         labels = [f"sd of {name} by group" for name in ("Intercept", *self._slopes)]
-        if self.family == "gaussian":
+        if self.family in DISPERSED:
             p = self.posterior_.parameters()
             at = len(names)
             z = np.random.default_rng(0).standard_normal(DRAWS)
-            draws.append(np.exp(0.5 * (p["mean"][at] + np.sqrt(p["covariance"][at, at]) * z)))
-            labels.append("sd of noise")
+            psi = p["mean"][at] + np.sqrt(p["covariance"][at, at]) * z
+            gaussian = self.family == "gaussian"
+            draws.append(np.exp(0.5 * psi if gaussian else psi))
+            labels.append("sd of noise" if gaussian else "dispersion")
         for label, values in zip(labels, draws, strict=True):
             low, middle, high = (float(v) for v in np.quantile(values, ends))
             rows.append(Row(label, middle, float(values.std()), low, high, None, None, None))
@@ -126,7 +130,7 @@ class MixedAnswers(Regression):
     def predict(
         self, X: Any, return_std: bool = False, *, offset: Any = None, exposure: Any = None
     ) -> Any:
-        """Expected targets in a group that is not known (bernoulli: the probability of 1), averaged over groups and posterior.
+        """Expected targets in a group that is not known (bernoulli, binomial: the probability of 1), averaged over groups and posterior.
 
         With ``return_std`` also the posterior deviation of the expected target.
         """
@@ -192,9 +196,25 @@ class MixedAnswers(Regression):
             made.append(dict(zip(names, effects @ turn.T, strict=True)))
         return made
 
-    def score(self, X: Any, y: Any = None, *, offset: Any = None, exposure: Any = None) -> float:
-        """R^2 of expected targets in groups that are not known; y may be in the formula."""
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        offset: Any = None,
+        exposure: Any = None,
+        trials: Any = None,
+    ) -> float:
+        """R^2 of expected targets in groups that are not known (binomial: of y / trials where there are any); y may be in the formula."""
         from sklearn.metrics import r2_score  # 10 MB that a fit does not need
 
         expected = joined(self.predict(X, offset=offset, exposure=exposure))
-        return float(r2_score(column_or_1d(self._scored(X, y)), expected))
+        target = column_or_1d(self._scored(X, y))
+        if (self.family == "binomial") != (trials is not None):
+            needs = "needs trials" if self.family == "binomial" else "takes no trials"
+            raise ValueError(f"the score of a {self.family} mixed model {needs}")
+        if trials is not None:
+            times = self._row_values("trials", trials, X, [self._checked_rows(X)])[0]
+            tried = times > 0
+            target, expected = target[tried] / times[tried], expected[tried]
+        return float(r2_score(target, expected))

@@ -14,6 +14,7 @@ from dmfvi.families import MultivariateNormal
 from dmfvi.inference.result import Inference, InferenceObserver
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
+from dmfvi.models.glm.estimator import DISPERSION_PRECISION
 from dmfvi.models.glm.targets import (
     Targets,
     TargetUnits,
@@ -21,8 +22,8 @@ from dmfvi.models.glm.targets import (
     check_targets,
 )
 from dmfvi.models.mixed.across_sites import divided, sharing
-from dmfvi.models.mixed.answers import MixedAnswers
-from dmfvi.models.mixed.model import FAMILIES, POINTS, GroupedShard, MixedEffects
+from dmfvi.models.mixed.answers import LINK, MixedAnswers
+from dmfvi.models.mixed.model import DISPERSED, FAMILIES, POINTS, GroupedShard, MixedEffects
 from dmfvi.models.mixed.shared_labels import CommonLabels, check_one_form, common_labels
 from dmfvi.models.moments import MOST_PARAMETERS, agree_on_moments
 from dmfvi.models.regression.base import VAGUE_INTERCEPT, agree_on_weighted_units
@@ -33,9 +34,9 @@ from dmfvi.validation import check_choice, check_positive, is_shard_list, unmask
 
 #: default prior precision of coefficients in agreed units, and prior mean of log deviations of effects
 WEAK, LOG_DEVIATION = 1.0, -1.0
-#: prior precisions of entries below L's diagonal, and of the log noise variance
-OFF_DIAGONAL, LOG_NOISE = 1.0, 0.1
-#: how far below zero a log noise variance may lie for sums to be more than rounding, in a handful of rows
+#: prior precision of entries below L's diagonal
+OFF_DIAGONAL = 1.0
+#: how far below zero psi may lie for sums to be more than rounding, in a handful of rows
 REACHABLE = 50.0
 
 
@@ -49,12 +50,13 @@ class MixedModel(MixedAnswers):
     sums over groups; effects of single groups stay at the site. Sites compare digests of their labels. A label at two sites is rejected, unless
     ``nested`` declares it as two groups, or ``across_sites`` as one. For groups across sites, the sites agree on the integrand point by point. Sums over
     the rows of each such group leave a site, and all sites could compute its effects: regard the rows of shared groups as disclosed to all sites
-    (bernoulli, poisson), or their moments (gaussian). Labels do not leave a site.
+    (other families), or their moments (gaussian). Labels do not leave a site.
 
     Parameters
     ----------
-    family : "gaussian", "bernoulli" or "poisson"
-        Distribution of the targets: numbers, zeros and ones (logit link), counts (log link).
+    family : "gaussian", "bernoulli", "binomial", "poisson", "negative-binomial" or "gamma"
+        Distribution of the targets: numbers; zeros and ones, or successes of a number of ``trials`` (logit link); counts, with a learned dispersion
+        in "negative-binomial" (variance mean + dispersion mean^2); positive numbers, "gamma" (variance dispersion mean^2; log link).
     random_slopes : str or tuple of str
         Terms whose coefficient differs from group to group beside the intercept, two at most.
     nested : bool
@@ -89,6 +91,8 @@ class MixedModel(MixedAnswers):
         Posterior medians of the effects' deviations: intercept at covariates of zero, then slopes.
     noise_variance_ : float
         Posterior median of the noise variance, gaussian only.
+    dispersion_ : float
+        Posterior median of the dispersion, negative-binomial and gamma only.
     n_groups_ : int
         Groups of all nodes.
     n_effective_draws_ : float
@@ -103,7 +107,9 @@ class MixedModel(MixedAnswers):
     """
 
     _: KW_ONLY
-    family: Literal["gaussian", "bernoulli", "poisson"] = "gaussian"
+    family: Literal[
+        "gaussian", "bernoulli", "binomial", "poisson", "negative-binomial", "gamma"
+    ] = "gaussian"
     random_slopes: tuple[str, ...] = ()
     nested: bool = False
     across_sites: bool = False
@@ -120,8 +126,9 @@ class MixedModel(MixedAnswers):
         groups: FloatArray,
         offset: FloatArray | None = None,
         exposure: FloatArray | None = None,
+        trials: FloatArray | None = None,
     ) -> dict[str, Any]:
-        given = {"offset": offset, "exposure": exposure}
+        given = {"offset": offset, "exposure": exposure, "trials": trials}
         more = {name: value for name, value in given.items() if value is not None}
         return {"y": target, "groups": groups, **more}
 
@@ -133,16 +140,18 @@ class MixedModel(MixedAnswers):
         *,
         offset: Any = None,
         exposure: Any = None,
+        trials: Any = None,
         observer: InferenceObserver | None = None,
     ) -> Self:
         """Fit to X (n, D), y (n,) and groups, one label a row, or to one array of each per site.
 
-        ``groups``, ``offset`` and ``exposure`` (poisson) may be names of columns of frames; None is one group a site. One array is cut between groups. Rows
-        without a label are refused, or left out and counted as ``missing`` says.
+        ``groups``, ``offset``, ``exposure`` (log link) and ``trials`` (binomial) may be names of columns of frames; None is one group a site. One array is cut
+        between groups. Rows without a label are refused, or left out and counted as ``missing`` says.
         """
         self._check_settings()
         session = self._exact_session()
-        parts = self._grouped(X, y, groups, {"offset": offset, "exposure": exposure}, session)
+        beside = {"offset": offset, "exposure": exposure, "trials": trials}
+        parts = self._grouped(X, y, groups, beside, session)
         weighted = [(x, np.ones(len(x))) for x, _, _ in parts]
         self._units = session.agree(lambda part: agree_on_weighted_units(*part), weighted)[0]
         family, centred = self.family, self._has_intercept
@@ -274,19 +283,16 @@ class MixedModel(MixedAnswers):
         whole = np.concatenate(rows)[order]
         target = np.concatenate([t for _, t in pairs])[order]
         offsets = self._offset(values, len(whole))[order]
+        trials = self._trials(values, len(whole))[order]
         group = marks[order]
         ends = np.cumsum([len(x) for x in rows])[:-1]
         if cut:
             ends = _between_groups(group, ends)
         self._check_values(target)
         return [
-            (
-                x,
-                Targets(check_targets(self.family, t, None), o, np.ones(len(t)), np.ones(len(t))),
-                g,
-            )
-            for x, t, o, g in zip(
-                *(np.split(v, ends) for v in (whole, target, offsets, group)), strict=True
+            (x, Targets(check_targets(self.family, t, n), o, np.ones(len(t)), n), g)
+            for x, t, o, n, g in zip(
+                *(np.split(v, ends) for v in (whole, target, offsets, trials, group)), strict=True
             )
         ]
 
@@ -311,11 +317,27 @@ class MixedModel(MixedAnswers):
     def _offset(self, given: dict[str, FloatArray], n: int) -> FloatArray:
         made = given.get("offset", np.zeros(n))
         if "exposure" in given:
-            if self.family != "poisson":
-                raise ValueError(f"exposure goes with family poisson, received {self.family!r}")
+            if LINK[self.family] != "log":
+                raise ValueError(
+                    f"exposure goes with a log link, the family {self.family} has {LINK[self.family]!r}"
+                )
             if (given["exposure"] <= 0).any():
                 raise ValueError(f"exposure must be positive, received {given['exposure'].min():g}")
             made = made + np.log(given["exposure"])
+        return made
+
+    def _trials(self, given: dict[str, FloatArray], n: int) -> FloatArray:
+        """One for each row; one trial unless the family counts successes."""
+        if (self.family == "binomial") != ("trials" in given):
+            needs = (
+                "needs trials, one number for each row"
+                if self.family == "binomial"
+                else "takes no trials"
+            )
+            raise ValueError(f"a {self.family} mixed model {needs}")
+        made = given.get("trials", np.ones(n))
+        if (made < 0).any():
+            raise ValueError(f"trials must not be negative, received {made.min():g}")
         return made
 
     def _prepared(self, x: FloatArray, targets: Targets, group: NDArray[Any]) -> GroupedShard:
@@ -325,8 +347,11 @@ class MixedModel(MixedAnswers):
         values, offset = targets.values, targets.offset + shift
         if self.family == "gaussian":
             values, offset = (values - targets.offset - shift) / scale, np.zeros(len(values))
+        elif self.family == "gamma":
+            values = np.log(values)
         numbers = np.unique(group, return_inverse=True)[1]
-        return GroupedShard.of(design, self._varying(design), values, offset, numbers)
+        varying = self._varying(design)
+        return GroupedShard.of(design, varying, values, offset, numbers, targets.trials)
 
     def _varying(self, design: FloatArray) -> FloatArray:
         """Ones, and the columns whose coefficients differ from group to group."""
@@ -340,15 +365,16 @@ class MixedModel(MixedAnswers):
         if self._has_intercept:
             precision = np.append(precision, self.intercept_precision)
         mean = np.zeros(len(precision))
-        if self.family == "gaussian":
-            precision, mean = np.append(precision, LOG_NOISE), np.append(mean, 0.0)
+        pull = DISPERSION_PRECISION.get(self.family)
+        if pull is not None:
+            precision, mean = np.append(precision, pull), np.append(mean, 0.0)
         size = 1 + len(self._varies)
         rows, columns = np.tril_indices(size)
         on = rows == columns
         precision = np.append(precision, np.where(on, self.deviation_precision, OFF_DIAGONAL))
         mean = np.append(mean, np.where(on, LOG_DEVIATION, 0.0))
-        # without residuals the mode of the log noise variance is where the prior's pull is half the number of rows
-        bounded = 0.5 * self._target.weight / LOG_NOISE <= REACHABLE
+        # without residuals the mode of psi is where the prior's pull is half the number of rows
+        bounded = pull is not None and 0.5 * self._target.weight / pull <= REACHABLE
         return MixedEffects(mean, precision, self.family, size, bounded)
 
     def _keep_run(self, inference: Inference, log_volume: float) -> None:
@@ -376,8 +402,11 @@ class MixedModel(MixedAnswers):
         self.intercept_ = float(p["mean"][d]) if self._has_intercept else 0.0
         self.coef_covariance_ = p["covariance"][:size, :size]
         self.effects_std_ = np.median(self._deviations(), axis=0)
-        if self.family == "gaussian":
-            self.noise_variance_ = float(np.exp(p["mean"][size]))
+        for name in ("noise_variance_", "dispersion_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
+        if self.family in DISPERSED:
+            name = "noise_variance_" if self.family == "gaussian" else "dispersion_"
+            setattr(self, name, float(np.exp(p["mean"][size])))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

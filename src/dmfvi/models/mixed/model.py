@@ -3,7 +3,8 @@
     eta_gi = x_i.w + v_i.(L z_g),   z_g ~ N(0, I),   y_gi ~ family(eta_gi)        log p(y) = sum_g log int p(y_g | z) N(z) dz
 
 Adaptive Gauss-Hermite quadrature around each group's mode (Naylor & Smith 1982; Pinheiro & Bates 1995), exact for Gaussian targets; gradient
-by Fisher's identity and curvature by Louis' (1982). theta = (w, [log noise variance], L row by row, logarithms on its diagonal).
+by Fisher's identity and curvature by Louis' (1982). theta = (w, [psi], L row by row, logarithms on its diagonal), psi the log noise variance
+(gaussian) or log dispersion (negative-binomial, gamma).
 """
 
 from __future__ import annotations
@@ -20,7 +21,18 @@ from dmfvi.inference.model import Coroutine, Update
 from dmfvi.linalg import FloatArray
 from dmfvi.models.laplace import Expansion, LaplaceBelief, LaplaceModel
 
-FAMILIES = ("gaussian", "bernoulli", "poisson")
+#: numbers of the families in the kernels
+CODES = {
+    "gaussian": 0,
+    "bernoulli": 1,
+    "binomial": 1,
+    "poisson": 2,
+    "negative-binomial": 3,
+    "gamma": 4,
+}
+FAMILIES = tuple(CODES)
+#: families with a psi
+DISPERSED = ("gaussian", "negative-binomial", "gamma")
 #: quadrature points along each effect, by the number of effects, three at most
 POINTS = {1: 25, 2: 19, 3: 11}
 #: the same where weights of draws need two or three digits only
@@ -29,19 +41,20 @@ FEWER_POINTS = {1: 9, 2: 7, 3: 5}
 LARGEST_LOG = 300.0
 #: how far one step may move a logarithm of a deviation
 LARGEST_MOVE = 1.5
-#: log noise variance, in targets of variance one, below which the sums have nothing but rounding left
+#: psi, in targets of variance one, below which the sums have nothing but rounding left
 LEAST_LOG_NOISE = -36.0
 
 
 @dataclass(frozen=True)
 class GroupedShard:
-    """One node's rows sorted by group: design, columns whose effects vary, targets, offsets, and where groups begin."""
+    """One node's rows sorted by group: design, columns whose effects vary, targets (gamma: their logarithms), offsets, where groups begin, and trials."""
 
     design: FloatArray
     varying: FloatArray
     target: FloatArray
     offset: FloatArray
     starts: NDArray[np.int64]
+    trials: FloatArray
 
     @classmethod
     def of(
@@ -51,13 +64,21 @@ class GroupedShard:
         target: FloatArray,
         offset: FloatArray,
         group: NDArray[np.int64],
+        trials: FloatArray | None = None,
     ) -> GroupedShard:
-        """From rows in any order."""
+        """From rows in any order; one trial each where nothing is said."""
         order = np.argsort(group, kind="stable")
         sizes = np.unique(group, return_counts=True)[1]
-        rows = [np.ascontiguousarray(part[order]) for part in (design, varying, target, offset)]
+        trials = np.ones(len(target)) if trials is None else trials
+        parts = design, varying, target, offset, trials
+        rows = [np.ascontiguousarray(part[order]) for part in parts]
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        return cls(rows[0], rows[1], rows[2], rows[3], starts)
+        return cls(rows[0], rows[1], rows[2], rows[3], starts, rows[4])
+
+    @property
+    def rows(self) -> tuple[Any, ...]:
+        """As kernels take them."""
+        return self.design, self.varying, self.target, self.trials, self.offset, self.starts
 
 
 @dataclass(frozen=True)
@@ -66,13 +87,23 @@ class MixedEffects(LaplaceModel):
 
     family: str = "gaussian"
     n_effects: int = 1
-    #: whether the prior of the log noise variance alone keeps it where floats can follow, as with a handful of rows
+    #: whether the prior of psi alone keeps it where floats can follow, as with a handful of rows
     bounded_noise: bool = False
 
     @property
     def has_noise(self) -> bool:
-        """Whether theta has a log noise variance."""
-        return self.family == "gaussian"
+        """Whether theta has a psi."""
+        return self.family in DISPERSED
+
+    @property
+    def code(self) -> int:
+        """The family's number in the kernels."""
+        return CODES[self.family]
+
+    def psi(self, theta: FloatArray) -> FloatArray:
+        """That of parameters (..., P); zero without any."""
+        at = -len(self.entries[0]) - 1
+        return np.asarray(theta[..., at] if self.has_noise else np.zeros(theta.shape[:-1]))
 
     @property
     def entries(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -91,10 +122,12 @@ class MixedEffects(LaplaceModel):
 
     @property
     def open_ended(self) -> NDArray[np.bool_]:
-        """Logarithms of effects' deviations: groups that differ little do not say how little."""
+        """Logarithms of effects' deviations, and of a dispersion of counts: what differs little does not say how little."""
         rows, columns = self.entries
         made = np.zeros(len(self.prior_mean), dtype=bool)
         made[-len(rows) :] = rows == columns
+        if self.family == "negative-binomial":
+            made[-len(rows) - 1] = True
         return made
 
     @property
@@ -107,8 +140,8 @@ class MixedEffects(LaplaceModel):
     def absorb(self, total: FloatArray, own: FloatArray, belief: LaplaceBelief) -> Update:
         """As every mode is found; refuse targets without noise, whose density has no bound that floats could reach."""
         theta = self.point(belief)
-        checked = self.has_noise and not self.bounded_noise
-        if checked and theta[-len(self.entries[0]) - 1] < LEAST_LOG_NOISE:
+        checked = self.family in ("gaussian", "gamma") and not self.bounded_noise
+        if checked and self.psi(theta) < LEAST_LOG_NOISE:
             least = np.exp(0.5 * LEAST_LOG_NOISE)
             raise ValueError(
                 f"targets have no noise: covariates and groups explain y up to {least:.0e} of its deviation, so the noise variance has no "
@@ -129,12 +162,8 @@ class MixedEffects(LaplaceModel):
         gradient, curvature = np.zeros(size), np.zeros((size, size))
         means = np.zeros((len(shard.starts) - 1, self.n_effects))
         value = groups_rows(
-            FAMILIES.index(self.family),
-            shard.design,
-            shard.varying,
-            shard.target,
-            shard.offset,
-            shard.starts,
+            self.code,
+            *shard.rows,
             theta,
             factor,
             *self.entries,
@@ -144,29 +173,51 @@ class MixedEffects(LaplaceModel):
             curvature,
             means,
         )
-        if self.family == "poisson":
-            value -= float(gammaln(shard.target + 1.0).sum())
-        return Expansion(float(value), gradient, curvature), means @ factor.T
+        beside = self.constants(shard, theta)
+        return (
+            Expansion(
+                float(value) + beside.value,
+                gradient + beside.gradient,
+                curvature + beside.curvature,
+            ),
+            means @ factor.T,
+        )
+
+    def constants(self, shard: GroupedShard, theta: FloatArray) -> Expansion:
+        """What the log likelihood of rows has that does not depend on linear predictors."""
+        from dmfvi.models.mixed._families_numba import constants
+
+        size = len(theta)
+        gradient, curvature = np.zeros(size), np.zeros((size, size))
+        value = known_constant(self.family, shard)
+        if self.has_noise:
+            at = size - len(self.entries[0]) - 1
+            more, gradient[at], bend = constants(self.code, shard.target, float(self.psi(theta)))
+            value, curvature[at, at] = value + more, -bend
+        return Expansion(value, gradient, curvature)
+
+    def constant_values(self, shard: GroupedShard, thetas: FloatArray) -> FloatArray:
+        """Its values at many theta (N, P)."""
+        from dmfvi.models.mixed._families_numba import constants_at
+
+        value = np.full(len(thetas), known_constant(self.family, shard))
+        if self.has_noise:
+            value += constants_at(self.code, shard.target, np.ascontiguousarray(self.psi(thetas)))
+        return value
 
     def values(self, shard: GroupedShard, thetas: FloatArray) -> FloatArray:
         """The log likelihood of one node's data at many theta (N, P), without derivatives and with fewer points."""
         from dmfvi.models.mixed._kernels_numba import group_values
 
         found = group_values(
-            FAMILIES.index(self.family),
-            shard.design,
-            shard.varying,
-            shard.target,
-            shard.offset,
-            shard.starts,
+            self.code,
+            *shard.rows,
             np.ascontiguousarray(thetas),
             np.array([self.factor(theta) for theta in thetas]),
             *self._rule(FEWER_POINTS),
             self.has_noise,
         )
-        if self.family == "poisson":
-            found -= float(gammaln(shard.target + 1.0).sum())
-        return np.asarray(found)
+        return np.asarray(found) + self.constant_values(shard, thetas)
 
     def agreed_values(self, shard: Any, thetas: FloatArray) -> Coroutine:
         """The log likelihood of all nodes' data at many theta: one sum."""
@@ -180,3 +231,14 @@ class MixedEffects(LaplaceModel):
         shares = np.meshgrid(*[weights] * self.n_effects, indexing="ij")
         points = np.stack([part.ravel() for part in grid], axis=1)
         return np.ascontiguousarray(points), np.prod([s.ravel() for s in shares], axis=0)
+
+
+def known_constant(family: str, shard: GroupedShard) -> float:
+    """What the log likelihood of rows has that depends on no parameter."""
+    target, trials = shard.target, shard.trials
+    if family in ("poisson", "negative-binomial"):
+        return -float(gammaln(target + 1.0).sum())
+    if family == "binomial":
+        ways = gammaln(trials + 1.0) - gammaln(target + 1.0) - gammaln(trials - target + 1.0)
+        return float(ways.sum())
+    return -float(target.sum()) if family == "gamma" else 0.0  # 1/y, y's logarithm given
