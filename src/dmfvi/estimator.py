@@ -363,6 +363,7 @@ class NetworkEstimator(PresentationMixin, UncertaintyMixin, ExportMixin, Fitted,
     def _keep_run(self, inference: Inference, log_volume: float) -> None:
         """How the run went."""
         self.lower_bound_ = inference.lower_bound + log_volume
+        self._other_bounds = [bound + log_volume for bound in inference.other_bounds]
         self.history_ = inference.history
         self.history_["objective"] = self.history_["objective"] + log_volume
         self.node_history_ = inference.node_history

@@ -38,6 +38,10 @@ SUPPORTS: Mapping[str, Support] = {
 MOST_KEPT = 100
 #: least count of the Beta distribution of a probability: its deviation can be as large as that of 0 and 1
 LEAST_COUNT = 1e-3
+#: optima whose bounds differ by less are about as probable as each other: a Bayes factor of 20
+CLOSE_BOUND = 3.0
+#: fits to one optimum differ by less, whatever ``tol``
+SAME_OPTIMUM = 1e-2
 #: rows of a table in a notebook at most
 MOST_ROWS = 60
 
@@ -211,6 +215,8 @@ class UncertaintyMixin:
     _context: Context | None
     _model: Any
     _belief: Any
+    lower_bound_: float
+    _other_bounds: list[float]
     _node_beliefs: list[Any]
     node_posteriors_: list[Any]
     _shown: int
@@ -334,6 +340,14 @@ class UncertaintyMixin:
         """Why intervals are not to be trusted, whatever the method, in plain words."""
         if not getattr(self, "converged_", True):
             yield "the fit has not converged: its uncertainty is that of no posterior"
+        others = getattr(self, "_other_bounds", [])
+        gaps = [self.lower_bound_ - bound for bound in others]
+        close = [gap for gap in gaps if SAME_OPTIMUM < gap < CLOSE_BOUND]
+        if close:
+            yield (
+                f"{len(close)} of {len(others) + 1} starts ended in other optima, whose bounds are only {min(close):.2g} lower: intervals are "
+                "those of one optimum, and the data hardly say which of them is right"
+            )
 
     @property
     def uncertain_quantities(self) -> tuple[str, ...]:

@@ -291,6 +291,25 @@ def test_overlapping_components_are_named() -> None:
         assert fitted("mixture means").uncertainty("means").notes == ()
 
 
+def test_starts_that_disagree_are_pointed_out() -> None:
+    """Two optima with nearly the same bound: one component for all rows, or two; all nodes say the same."""
+    rng = np.random.default_rng(1)
+    rows = np.concatenate([rng.normal(size=(30, 1)), rng.normal(size=(30, 1)) + 3.0])
+
+    def notes(apart: float, n_init: int, network: Network | None = None) -> list[str]:
+        moved = rows + apart * (np.arange(60)[:, None] >= 30)
+        model = BayesianGaussianMixture(2, n_init=n_init, network=network, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = model.fit(moved).uncertainty("means", method="mean-field").notes
+        return [note for note in found if "starts ended in other optima" in note]
+
+    assert len(notes(0.0, 6)) == 1
+    assert notes(0.0, 6, Network.ring(3)) == notes(0.0, 6)
+    assert not notes(0.0, 1)
+    assert not notes(20.0, 6)
+
+
 def test_what_cannot_be_known_is_refused(tmp_path: Path) -> None:
     model = fitted("pca location")
     with pytest.raises(ValueError, match=r"has no uncertainty of 'weights', it has \['covariance'"):

@@ -32,6 +32,7 @@ class Inference:
     start_rounds: int = 0
     start_bytes: int = 0
     consensus: dict[str, Any] = field(default_factory=dict)  # what the rule says of itself
+    other_bounds: tuple[float, ...] = ()  # of other starts that converged, agreed by all nodes
 
     @cached_property
     def posteriors(self) -> list[Any]:

@@ -299,6 +299,7 @@ class Session:
         best: Inference | None = None
         best_bound = -np.inf
         runs: list[Inference] = []
+        bounds: list[float] = []
         seeds = self.seeds(random_state, n_init)
         for number, seed in enumerate(seeds):
             fresh = [model.refreshed(shard) for shard in shards] if n_init > 1 else shards
@@ -311,25 +312,32 @@ class Session:
             runs.append(made)
             # the same choice at all nodes; starts that end alike keep the first's labels
             bound = self.of_first(made.lower_bound) if n_init > 1 else 0.0
+            bounds.append(bound)
             if best is None or is_better(bound, best_bound):
                 best, best_bound = made, bound
         assert best is not None
         # a run that was cut short is not compared with another
         if automatic and len(model.starts()) > 1 and self.of_first(best.converged):
-            best_bound = self.of_first(best.lower_bound)
+            bounds[0] = best_bound = self.of_first(best.lower_bound)
             begun, promise = self.short_runs(model, shards, seeds[0])
             if is_better(promise, best_bound):
                 made = run_from(begun, shards)
                 runs.append(made)
-                if is_better(self.of_first(made.lower_bound), best_bound):
+                bounds.append(self.of_first(made.lower_bound))
+                if is_better(bounds[-1], best_bound):
                     best = made
-        return self._with_all_costs(best, runs)
+        others = tuple(
+            bound
+            for made, bound in zip(runs, bounds, strict=True)
+            if made is not best and made.converged
+        )
+        return self._with_all_costs(replace(best, other_bounds=others), runs)
 
     def _with_all_costs(self, best: Inference, runs: Sequence[Inference]) -> Inference:
         """Rounds and bytes of starts, of short runs and of runs that are not kept count as those of the start."""
         if self.network.n_nodes == 1:
             return best
-        others = [made.run for made in runs if made is not best]
+        others = [made.run for made in runs if made.run is not best.run]
         rounds = self.collective.n_rounds + sum(run.n_rounds for run in others)
         sent = sum(record.bytes_sent for run in others for record in run.history)
         return replace(best, start_rounds=rounds, start_bytes=self.collective.bytes_sent + sent)

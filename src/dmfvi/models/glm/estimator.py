@@ -224,7 +224,7 @@ class GlmEstimator(GlmPredictions):
         if len(self.classes_) < least or (self._family == "bernoulli" and len(self.classes_) > 2):
             instead = "bernoulli" if self.family == "ordinal" else "multinomial or ordinal"
             raise ValueError(
-                f"a {self.family} model of {len(self.classes_)} classes: use family {instead}"
+                f"y has {len(self.classes_)} classes, which is not for family {self.family}: use family {instead}"
             )
 
     def _prepared(self, data: FloatArray, targets: Targets) -> Any:
