@@ -50,7 +50,9 @@ class SummaryTable(NamedTuple):
         made = [[names.get(name, name) for name in self.columns]]
         for row in self.rows:
             values = [getattr(row, name) for name in self.columns[1:]]
-            made.append([row.term, *("" if v is None else f"{v:.4g}" for v in values)])
+            made.append(
+                [row.term, *("" if v is None or np.isnan(v) else f"{v:.4g}" for v in values)]
+            )
         return made
 
     def text(self) -> str:
