@@ -74,7 +74,7 @@ function draw(box) {
   }
   for (const note of layout.annotations || []) if (note.bgcolor) note.bgcolor = style.getPropertyValue("--paper").trim();
   for (const menu of layout.updatemenus || []) { menu.bgcolor = "rgba(0,0,0,0)"; menu.bordercolor = line; }
-  const config = {responsive: true, displayModeBar: false};
+  const config = {responsive: true, displayModeBar: false, logging: 0};
   Plotly.react(box, {data: figure.data, layout, frames: figure.frames, config});
   if (layout.scene && !box.nextElementSibling?.classList.contains("turn")) box.after(turner(box));
 }
@@ -143,6 +143,9 @@ tabs.forEach((tab, at) => {
   });
 });
 window.addEventListener("hashchange", follow);
+window.addEventListener("unhandledrejection", event => {  // Plotly rejects what it played, without a reason, when it is stopped
+  if (event.reason === undefined) event.preventDefault();
+});
 window.addEventListener("beforeprint", () => panels.forEach(panel => { panel.hidden = false; fill(panel); }));
 window.addEventListener("afterprint", () => show(tabs.findIndex(tab => tab.getAttribute("aria-selected") === "true")));
 dark.addEventListener("change", () => {
