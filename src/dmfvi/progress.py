@@ -248,6 +248,8 @@ def _in_words(facts: dict[str, Any]) -> str:
         if name.startswith("max_"):
             words[-1] += f"/{value}"
         elif isinstance(value, float):
+            if not math.isfinite(value):
+                continue  # not known yet
             shown = f"{value:.1e}" if name in ("change", "disagreement") else f"{value:.6g}"
             words.append(f"{name.replace('_', ' ')} {shown}")
         else:
