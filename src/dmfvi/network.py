@@ -270,7 +270,9 @@ class Network:
         if self.n_nodes <= 60:
             if self.max_degree <= 2:
                 return self._on_a_circle()
-            return dict(nx.kamada_kawai_layout(self.graph))
+            # from a circle, where nodes are numbered row by row, grids would stay folded
+            begin = nx.spectral_layout(self.graph)
+            return dict(nx.kamada_kawai_layout(self.graph, pos=begin))
         return dict(nx.spring_layout(self.graph, seed=seed))
 
     def _on_a_circle(self) -> dict[int, Any]:

@@ -71,14 +71,9 @@ def live_rounds(
     ``verbose`` 0 shows nothing, 1 a line, 2 a row for each node; ``names`` are the nodes'.
     """
     with _display(label, int(verbose), names) as show:
-        best = [0.0]
+        advance = Advance(tol)
 
         def take(record: Record) -> None:
-            worst = max(record.change, record.disagreement)
-            if math.isfinite(worst) and worst > 0:
-                # digits of agreement won, as a part of the digits asked for
-                won = math.log10(worst) / math.log10(min(tol, 0.1))
-                best[0] = max(best[0], min(1.0, won))
             facts = {
                 "round": record.round,
                 "max_rounds": max_rounds,
@@ -86,7 +81,7 @@ def live_rounds(
                 "disagreement": record.disagreement,
                 "objective": record.objective,
             }
-            show(facts, best[0], record.nodes)
+            show(facts, advance.take(record), record.nodes)
 
         yield take
 
@@ -127,6 +122,21 @@ def _display(label: str, verbose: int, names: Sequence[Any]) -> Iterator[Show]:
     else:
         with _bar(label, console) as show:
             yield show
+
+
+class Advance:
+    """The digits of agreement that a fit has won, as a part of those asked for."""
+
+    def __init__(self, tol: float) -> None:
+        self.tol, self.done = tol, 0.0
+
+    def take(self, record: Record) -> float:
+        """The part that is done after this round; it never falls."""
+        worst = max(record.change, record.disagreement)
+        if math.isfinite(worst) and worst > 0:
+            won = math.log10(worst) / math.log10(min(self.tol, 0.1))
+            self.done = max(self.done, min(1.0, won))
+        return self.done
 
 
 class Pace:

@@ -90,7 +90,8 @@ class SummaryTable(NamedTuple):
         """Estimates with their intervals, one line a term; ratios on a logarithmic axis where there are any."""
         import matplotlib.pyplot as plt
 
-        axes = plt.subplots(figsize=(6, 0.4 * len(self.rows) + 1))[1] if ax is None else ax
+        size = (6, 0.4 * len(self.rows) + 1)
+        axes = plt.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
         ratios = bool(self.ratio)
         shown = [row for row in self.rows if not ratios or row.ratio is not None]
         for position, row in enumerate(reversed(shown)):

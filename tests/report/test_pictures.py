@@ -197,7 +197,14 @@ def test_inputs_tell_how_nodes_agreed(engine: str) -> None:
 
 @pytest.mark.parametrize(
     "network",
-    [Network.grid(3, 4), Network.star(6), Network.chain(20), Network.ring(12)],
+    [
+        Network.grid(2, 3),
+        Network.grid(3, 4),
+        Network.grid(4, 5),
+        Network.star(6),
+        Network.chain(20),
+        Network.ring(12),
+    ],
     ids=lambda n: n.name,
 )
 def test_linked_nodes_are_drawn_beside_each_other(network: Network) -> None:
