@@ -34,6 +34,13 @@ class Network:
 
     Build one with ``ring``, ``chain``, ``star``, ``complete``, ``grid``,
     ``random_geometric``, ``small_world``, ``from_edges`` or ``from_networkx``.
+
+    Parameters
+    ----------
+    graph : networkx.Graph
+        Connected and undirected, with at least one node.
+    name : str
+        For messages and figures.
     """
 
     def __init__(self, graph: nx.Graph, name: str = "network") -> None:
