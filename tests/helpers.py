@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,11 +47,11 @@ def distance(one: object, other: object) -> float:
     return one.distance(other)  # type: ignore[attr-defined]
 
 
-def documented(estimator: type, section: str) -> set[str]:
+def documented(estimator: Any, section: str) -> set[str]:
     """Names in a section of a class's docstring, numpydoc's ``name, name : type``."""
     text = inspect.getdoc(estimator) or ""
     body = re.split(r"^\w[\w ]*\n-{4,}\n", text, flags=re.MULTILINE)
     titles = re.findall(r"^(\w[\w ]*)\n-{4,}\n", text, flags=re.MULTILINE)
     lines = dict(zip(titles, body[1:], strict=True)).get(section, "").splitlines()
-    heads = [line.partition(" :")[0] for line in lines if re.match(r"[\w, ]+ : ", line)]
-    return {name.strip() for head in heads for name in head.split(",")}
+    heads = [line.partition(" :")[0] for line in lines if re.match(r"[\w, *]+ : ", line)]
+    return {name.strip(" *") for head in heads for name in head.split(",")}

@@ -66,18 +66,36 @@ def test_every_program_of_the_gallery_runs_and_draws(
     plt.close("all")
 
 
+def in_the_reference() -> list[str]:
+    """Names of the API reference."""
+    return re.findall(r"^   ([\w.]+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
+
+
+def named(name: str) -> Any:
+    """What the reference calls so."""
+    found: Any = dmfvi
+    for part in name.split("."):
+        found = getattr(found, part, None) or importlib.import_module(
+            f"dmfvi.{name.partition('.')[0]}"
+        )
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in in_the_reference() if callable(named(name))])
+def test_the_reference_documents_every_parameter(name: str) -> None:
+    """Of classes and functions; fields of results may be attributes."""
+    found = named(name)
+    told = documented(found, "Parameters") | documented(found, "Attributes")
+    assert set(inspect.signature(found).parameters) <= told | {"args", "kwargs"}
+
+
 def test_the_reference_lists_everything_public() -> None:
     """Every public name, family and rule; and nothing that does not exist."""
-    listed = set(re.findall(r"^   ([\w.]+)$", (DOCS / "api.md").read_text(), re.MULTILINE))
+    listed = set(in_the_reference())
     public = set(dmfvi.__all__) - {"storage", "__version__"}
     assert public <= listed
     for name in listed:
-        found: Any = dmfvi
-        for part in name.split("."):
-            found = getattr(found, part, None) or importlib.import_module(
-                f"dmfvi.{name.split('.')[0]}"
-            )
-        assert inspect.getdoc(found), name
+        assert inspect.getdoc(named(name)), name
     assert {f"families.{made.__name__}" for made in FAMILIES.values()} <= listed
     rules = {f"consensus.{rule.__name__}" for name, rule in RULES.items() if name != "flood"}
     assert rules <= listed

@@ -88,9 +88,21 @@ def test_what_is_left_follows_from_what_is_done() -> None:
     now = [0.0]
     pace = Pace(clock=lambda: now[0])
     now[0] = 30.0
-    assert pace.left(0.0) is None
     assert pace.left(0.25) == pytest.approx(90.0)
     assert pace.left(1.0) == 0.0
+
+
+def test_time_before_the_first_advance_does_not_count() -> None:
+    """Half a minute of compiling before ten digits that take a second each: ten seconds are left, not many minutes."""
+    now = [0.0]
+    pace = Pace(clock=lambda: now[0])
+    for second in range(31):
+        now[0] = float(second)
+        assert pace.left(0.0) is None
+    now[0] = 30.1
+    assert pace.left(0.01) is None  # too little to tell
+    now[0] = 31.0
+    assert pace.left(0.1) == pytest.approx(9.0)
 
 
 @pytest.mark.parametrize("flags", [["-q"], [], ["-v"], ["--json"], ["--json", "-v"], ["-q", "-v"]])

@@ -17,6 +17,8 @@ from dmfvi.linalg import FloatArray
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+#: angles of the ends of a chain that is drawn on a circle: they are apart, at the bottom
+CHAIN_ENDS = (-np.pi / 3, 4 * np.pi / 3)
 #: eigenvalues closer than this (relative to the largest) count as one: they differ by rounding only
 EIGENVALUE_RESOLUTION = 1e-12
 
@@ -32,6 +34,13 @@ class Network:
 
     Build one with ``ring``, ``chain``, ``star``, ``complete``, ``grid``,
     ``random_geometric``, ``small_world``, ``from_edges`` or ``from_networkx``.
+
+    Parameters
+    ----------
+    graph : networkx.Graph
+        Connected and undirected, with at least one node.
+    name : str
+        For messages and figures.
     """
 
     def __init__(self, graph: nx.Graph, name: str = "network") -> None:
@@ -264,10 +273,25 @@ class Network:
         return tuple(self._search(int(np.argmin(self.eccentricities)))[0])
 
     def _positions(self, seed: int = 0) -> dict[int, Any]:
-        """Where to draw nodes, in [-1, 1]: rings and chains on a circle, others by springs."""
-        if self.max_degree <= 2 and self.n_nodes <= 60:
-            return dict(nx.circular_layout(self.graph))
+        """Where to draw nodes, in [-1, 1]: rings and chains on a circle, others by path lengths, large graphs by springs."""
+        if self.n_nodes <= 60:
+            if self.max_degree <= 2:
+                return self._on_a_circle()
+            # from a circle, where nodes are numbered row by row, grids would stay folded
+            begin = nx.spectral_layout(self.graph)
+            return dict(nx.kamada_kawai_layout(self.graph, pos=begin))
         return dict(nx.spring_layout(self.graph, seed=seed))
+
+    def _on_a_circle(self) -> dict[int, Any]:
+        """A ring in its order, and a chain with its ends apart."""
+        degrees = dict(self.graph.degree)
+        ends = [node for node in sorted(degrees) if degrees[node] < 2]
+        order = list(nx.dfs_preorder_nodes(self.graph, ends[0] if ends else 0))
+        angles = np.linspace(*(CHAIN_ENDS if ends else (0.0, 2.0 * np.pi)), len(order) + (not ends))
+        return {
+            node: np.array([np.cos(angle), np.sin(angle)])
+            for node, angle in zip(order, angles, strict=False)
+        }
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the graph, and its name."""
@@ -296,7 +320,7 @@ class Network:
         return f'<svg width="280" height="280" role="img" aria-label="{about}">{drawing}</svg><div>{about}</div>'
 
     def draw(self, ax: Axes | None = None, *, seed: int = 0) -> Axes:
-        """Draw the graph: rings and chains on a circle, others by springs."""
+        """Draw the graph: rings and chains on a circle, others so that distances are path lengths; ``seed`` is of large graphs."""
         import matplotlib.pyplot as plt
 
         if ax is None:

@@ -64,6 +64,8 @@ def _rows(fitted: Any, name: str, found: Uncertainty) -> list[Row]:
     for position in np.ndindex(found.mean.shape):
         term = " ".join([name, *_labels(fitted, name, position, found.mean.shape)])
         mean, std, lower, upper = (float(v[position]) for v in (found.mean, found.std, low, high))
+        if std <= 0 and not fitted.converged_:  # unknown there, not zero
+            std = lower = upper = float("nan")
         made.append(Row(term, mean, std, lower, upper, None, None, None))
     return made
 

@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 #: seconds between two plain lines
 LINE_EVERY = 5.0
+#: the part of a run that must be done before the rest is estimated
+LEAST_DONE = 0.02
 #: nodes that a table shows
 MOST_ROWS = 24
 #: whether progress is written for programs
@@ -69,14 +71,9 @@ def live_rounds(
     ``verbose`` 0 shows nothing, 1 a line, 2 a row for each node; ``names`` are the nodes'.
     """
     with _display(label, int(verbose), names) as show:
-        best = [0.0]
+        advance = Advance(tol)
 
         def take(record: Record) -> None:
-            worst = max(record.change, record.disagreement)
-            if math.isfinite(worst) and worst > 0:
-                # digits of agreement won, as a part of the digits asked for
-                won = math.log10(worst) / math.log10(min(tol, 0.1))
-                best[0] = max(best[0], min(1.0, won))
             facts = {
                 "round": record.round,
                 "max_rounds": max_rounds,
@@ -84,7 +81,7 @@ def live_rounds(
                 "disagreement": record.disagreement,
                 "objective": record.objective,
             }
-            show(facts, best[0], record.nodes)
+            show(facts, advance.take(record), record.nodes)
 
         yield take
 
@@ -127,12 +124,30 @@ def _display(label: str, verbose: int, names: Sequence[Any]) -> Iterator[Show]:
             yield show
 
 
+class Advance:
+    """The digits of agreement that a fit has won, as a part of those asked for."""
+
+    def __init__(self, tol: float) -> None:
+        self.tol, self.done = tol, 0.0
+
+    def take(self, record: Record) -> float:
+        """The part that is done after this round; it never falls."""
+        worst = max(record.change, record.disagreement)
+        if math.isfinite(worst) and worst > 0:
+            won = math.log10(worst) / math.log10(min(self.tol, 0.1))
+            self.done = max(self.done, min(1.0, won))
+        return self.done
+
+
 class Pace:
-    """How long a run has taken, and is going to take if it goes on like that."""
+    """How long a run has taken, and is going to take if it goes on like that.
+
+    Time in which nothing was done yet, such as reading data, compiling and first sweeps, says nothing of the rest.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self.began = clock()
+        self.began = self.advanced = clock()
 
     @property
     def spent(self) -> float:
@@ -140,8 +155,12 @@ class Pace:
         return self.clock() - self.began
 
     def left(self, done: float) -> float | None:
-        """Seconds to go where this part is done; None where nothing is yet."""
-        return None if done <= 0.0 else self.spent * (1.0 - done) / done
+        """Seconds to go where this part is done; None where too little is to tell."""
+        if done <= 0.0:
+            self.advanced = self.clock()
+        if done < LEAST_DONE:
+            return None
+        return (self.clock() - self.advanced) * (1.0 - done) / done
 
 
 def _json_writer(label: str, names: Sequence[Any]) -> Show:
@@ -211,6 +230,7 @@ def _bar(label: str, console: Any) -> Iterator[Show]:
 @contextmanager
 def _table(label: str, console: Any, names: Sequence[Any]) -> Iterator[Show]:
     """One row for each node, drawn anew four times a second."""
+    from rich.console import Group
     from rich.live import Live
     from rich.markup import escape
     from rich.table import Table
@@ -220,15 +240,16 @@ def _table(label: str, console: Any, names: Sequence[Any]) -> Iterator[Show]:
 
     def drawn() -> Any:
         facts, done, nodes = latest or [{}, 0.0, ()]
-        table = Table(title=escape(f"{label}: {_in_words(facts)}{_time_left(pace, done)}"))
+        words = f"{_in_words(facts)}{_time_left(pace, done)}" or "starting"
+        table = Table()
         for head in ("node", "change", "disagreement", "share of the sum"):
             table.add_column(head, justify="right")
         for name, each in list(zip(_named(names, nodes), nodes, strict=True))[:MOST_ROWS]:
-            row = (f"{each.change:.1e}", f"{each.disagreement:.1e}", f"{each.known:.0%}")
+            row = (_brief(each.change), _brief(each.disagreement), f"{each.known:.0%}")
             table.add_row(escape(str(name)), *row)
         if len(nodes) > MOST_ROWS:
             table.caption = f"and {len(nodes) - MOST_ROWS} more nodes"
-        return table
+        return Group(escape(f"{label}: {words}"), table)
 
     with Live(console=console, get_renderable=drawn, refresh_per_second=4):
 
@@ -236,6 +257,11 @@ def _table(label: str, console: Any, names: Sequence[Any]) -> Iterator[Show]:
             latest[:] = [facts, done, nodes]
 
         yield show
+
+
+def _brief(value: float) -> str:
+    """A relative number; it is infinite before the first sweep."""
+    return f"{value:.1e}" if math.isfinite(value) else "-"
 
 
 def _named(names: Sequence[Any], nodes: Sequence[Any]) -> Sequence[Any]:
@@ -248,6 +274,8 @@ def _in_words(facts: dict[str, Any]) -> str:
         if name.startswith("max_"):
             words[-1] += f"/{value}"
         elif isinstance(value, float):
+            if not math.isfinite(value):
+                continue  # not known yet
             shown = f"{value:.1e}" if name in ("change", "disagreement") else f"{value:.6g}"
             words.append(f"{name.replace('_', ' ')} {shown}")
         else:

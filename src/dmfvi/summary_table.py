@@ -50,7 +50,9 @@ class SummaryTable(NamedTuple):
         made = [[names.get(name, name) for name in self.columns]]
         for row in self.rows:
             values = [getattr(row, name) for name in self.columns[1:]]
-            made.append([row.term, *("" if v is None else f"{v:.4g}" for v in values)])
+            made.append(
+                [row.term, *("" if v is None or np.isnan(v) else f"{v:.4g}" for v in values)]
+            )
         return made
 
     def text(self) -> str:
@@ -88,7 +90,8 @@ class SummaryTable(NamedTuple):
         """Estimates with their intervals, one line a term; ratios on a logarithmic axis where there are any."""
         import matplotlib.pyplot as plt
 
-        axes = plt.subplots(figsize=(6, 0.4 * len(self.rows) + 1))[1] if ax is None else ax
+        size = (6, 0.4 * len(self.rows) + 1)
+        axes = plt.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
         ratios = bool(self.ratio)
         shown = [row for row in self.rows if not ratios or row.ratio is not None]
         for position, row in enumerate(reversed(shown)):

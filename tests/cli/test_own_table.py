@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import shlex
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dmfvi
 import sessions
 from cli_run import dmfvi_command
 from dmfvi.progress import told_of_fits
@@ -86,13 +88,66 @@ def test_a_page_about_the_model(table: Path) -> None:
     assert all(name in page for name in NUMBERS)
 
 
+def test_three_commands_of_the_readme_give_a_report(table: Path) -> None:
+    """Without any option about columns: text is left out, the note and the results say so, and files of results keep it."""
+    said = dmfvi_command("fit", table, "--out", "model")
+    assert said.code == 0, said.err
+    assert f"{table}: columns 'patient', 'ward' hold text, they are left out" in said.err
+    assert "columns left out │ patient, ward (text)" in said.out
+    assert dmfvi_command("report", "model").code == 0
+    page = Path("model/report.html").read_text()
+    assert all(f"location {name}" in page for name in NUMBERS)
+    assert dmfvi_command("impute", table, "--model", "model").code == 0
+    assert [row["ward"] for row in read(table.with_name("patients.imputed.csv"))] == [
+        row["ward"] for row in read(table)
+    ]
+    assert dmfvi.load("model").feature_names_in_.tolist() == list(NUMBERS)
+    told = json.loads(dmfvi_command("fit", table, "--json", "--out", "model").out)
+    assert told["columns_left_out"] == ["patient", "ward"]
+    chosen = dmfvi_command("fit", table, "--columns", "age,income", "--json", "--out", "model")
+    assert "columns_left_out" not in json.loads(chosen.out)
+
+
+def test_only_columns_without_a_number_are_left_out(table: Path) -> None:
+    """One word in a column of numbers, or a number in one of words, is an error as before; so is a chosen column of words."""
+    whole = table.read_text()
+    for old, new in (("P-004", "4"), (",30", ",about 30")):
+        table.write_text(whole.replace(old, new, 1))
+        said = dmfvi_command("fit", table, "--out", "m")
+        assert said.code == 1
+        assert "is not a number" in said.err
+        assert "left out" not in said.err
+    table.write_text(whole)
+    said = dmfvi_command("fit", table, "--columns", "ward,age", "--out", "m")
+    assert said.code == 1
+    assert "column 'ward'" in said.err
+
+
+def test_text_is_left_out_of_all_files_or_of_none(table: Path) -> None:
+    """A site may have no value in a column of words; numbers there are a mistake that is reported."""
+    head, *lines = table.read_text().splitlines()
+    cells = [line.split(",") for line in lines]
+    for number, ward in enumerate(("", "7")):
+        other = [",".join([c[0], ward, *c[2:]]) for c in cells]
+        Path(f"site{number}.csv").write_text("\n".join([head, *other]))
+    said = dmfvi_command("fit", table, "site0.csv", "--out", "m")
+    assert said.code == 0, said.err
+    assert "columns 'patient', 'ward' hold text, they are left out" in said.err
+    said = dmfvi_command("fit", table, "site1.csv", "--out", "m")
+    assert said.code == 1
+    assert "column 'patient'" in said.err
+
+
 def test_the_refusal_of_words_names_options_that_work(table: Path) -> None:
-    refused = dmfvi_command("fit", table)
+    """Words may be predictors of a regression, so they are not left out by themselves."""
+    table.write_text(table.read_text().replace("NA", "0"))
+    asked = ["--model", "linear", "--target", "creatinine"]
+    refused = dmfvi_command("fit", table, *asked)
     assert refused.code == 1
     advice = re.search(r"leave columns that are not numeric out \((.*?);", refused.err)
     assert advice is not None
     assert advice[1] == "--id patient --drop ward"
-    assert dmfvi_command("fit", table, *shlex.split(advice[1])).code == 0
+    assert dmfvi_command("fit", table, *asked, *shlex.split(advice[1])).code == 0
 
 
 def test_units_that_one_noise_cannot_serve_are_said(table: Path) -> None:

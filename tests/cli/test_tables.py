@@ -107,7 +107,7 @@ def test_a_model_that_is_fitted_on_the_spot_copies_words_as_a_saved_one_does(
         out = tmp_path / "filled.csv"
         said = dmfvi_command("impute", file, head, "--model", "bayesian-pca", "--out", out)
         assert said.code == 0, said.err
-        assert "hold words, they are copied as they are" in said.err
+        assert "hold text, they are copied unchanged" in said.err
         for old, new in zip(lines(file), lines(out), strict=True):
             assert all(b == a for a, b in zip(old, new, strict=True) if a)
             assert all(new)

@@ -182,6 +182,53 @@ def test_the_slider_moves_and_plays(page: Browser, long_run: tuple[Any, Path]) -
     assert "of the sum" in words
     page.click(*page.middle("#picture6 .updatemenu-button"))
     page.until(lambda: page.value(SHOWN)[-1] not in ("round 1", f"round {model.n_rounds_}"))
+    buttons = "[...document.querySelectorAll('#picture6 .updatemenu-button')]"
+    assert page.value(f"{buttons}.map(e => e.textContent)") == ["Play", "Pause"]
+    page.value(f"{buttons}[1].id = 'pause'")
+    page.click(*page.middle("#pause"))
+    page.until(lambda: page.value("picture6._transitionData._frameQueue.length") == 0)
+    stopped = page.value(SHOWN)[-1]
+    assert stopped not in ("round 1", f"round {model.n_rounds_}")
+    page.click(*page.middle("#picture6 .updatemenu-button"))  # and the slider while it plays
+    page.until(lambda: page.value(SHOWN)[-1] != stopped)
+    page.click(*page.middle("#picture6 .slider-rail-touch-rect", across=0.001))
+    page.until(lambda: page.value(SHOWN)[-1] == "round 1")
+
+
+def test_the_bound_has_a_logarithmic_axis(page: Browser) -> None:
+    turn_to(page, "Convergence")
+    page.click(*page.middle("#picture4 .updatemenu-header"))
+    page.until(
+        lambda: page.value("picture4.querySelectorAll('.updatemenu-dropdown-button').length") == 2
+    )
+    page.value("picture4.querySelectorAll('.updatemenu-dropdown-button')[1].id = 'distance'")
+    page.click(*page.middle("#distance"))
+    page.until(lambda: page.value("picture4._fullLayout.yaxis.type") == "log")
+    assert page.value("picture4.data.map(e => e.visible)") == [False, True]
+
+
+def test_a_table_of_estimates_fits_on_a_telephone(page: Browser) -> None:
+    """Terms, estimates, deviations and both ends of the intervals, without scrolling; no number is broken."""
+    scroll = "document.querySelector('#estimates .scroll')"
+    assert page.value(f"{scroll}.querySelectorAll('th').length") == 5
+    assert page.value(f"{scroll}.scrollWidth <= {scroll}.clientWidth")
+    wrap = "[...document.querySelectorAll('.numbers td + td')].map(e => getComputedStyle(e).whiteSpace)"
+    assert set(page.value(wrap)) == {"nowrap"}
+
+
+def test_a_structure_turns_until_it_is_stopped(window: Browser, tmp_path: Path) -> None:
+    model = CASES["structure-from-motion"].local()
+    window.open(model.report(tmp_path / "report.html"))
+    eye = "(() => { const e = picture0._fullLayout.scene._scene.getCamera().eye; return [e.x, e.y]; })()"
+    window.until(lambda: window.value("document.querySelector('.turn') !== null"))
+    before = window.value(eye)
+    window.click(*window.middle(".turn"))
+    assert window.value("document.querySelector('.turn').textContent") == "Stop"
+    window.until(lambda: np.abs(np.subtract(window.value(eye), before)).max() > 0.1)
+    window.click(*window.middle(".turn"))
+    assert window.value("document.querySelector('.turn').textContent") == "Turn"
+    assert window.value("document.querySelectorAll('.turn').length") == 1
+    assert window.errors == []
 
 
 def test_what_is_hovered_over_is_named(page: Browser) -> None:

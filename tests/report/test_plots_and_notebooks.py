@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dmfvi import (
@@ -109,3 +110,14 @@ def test_a_notebook_shows_results(fitted: BayesianPCA) -> None:
     shown = fitted.uncertainty("location")._repr_html_()
     assert shown.count("<tr>") == 7
     assert "linear-response" in shown
+
+
+def test_names_of_a_forest_plot_are_inside_the_figure() -> None:
+    names = ["a name that is rather long", "short"]
+    x = pd.DataFrame(TRUTH[:, :2], columns=names)
+    model = BayesianLogisticRegression().fit(x, TRUTH[:, 0] > np.median(TRUTH[:, 0]))
+    axes = model.plot_forest()
+    axes.figure.canvas.draw()
+    for label in axes.get_yticklabels():
+        assert label.get_window_extent().x0 >= 0
+    assert model.plot_forest(ax=axes) is axes

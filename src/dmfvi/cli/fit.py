@@ -42,6 +42,7 @@ from dmfvi.cli.output import (
     verbosity,
 )
 from dmfvi.cli.single_node import load_lean
+from dmfvi.cli.words import read_parts
 from dmfvi.storage.files import FILE_NAME
 
 if TYPE_CHECKING:
@@ -296,7 +297,7 @@ def _fit_here(
 
     n_nodes = _number_of_nodes(chosen.kind, chosen.kind not in NETWORK_KINDS, files, nodes)
     network = make_network(topology, n_nodes) if n_nodes > 1 else None
-    parts = [chosen.read(file, reading) for file in files]
+    parts, left_out = read_parts(chosen, files, reading)
     tables = [part for part in parts if isinstance(part, Table)]
     if tables and chosen.form != "tracks":
         tables = in_one_order(tables, [str(file) for file in files])
@@ -308,10 +309,14 @@ def _fit_here(
     else:
         fitted = chosen.fit_parts(parts, network, verbose=shown)
     details = chosen.details(parts[0]) | {"files": [str(file) for file in files]}
+    if left_out:
+        details["left_out"] = left_out
     keep_table(fitted)
     path = save_or_keep(fitted, out / FILE_NAME, details)
     dropped = getattr(fitted, "n_dropped_", 0)
     used = described(parts, chosen.form, chosen.beside, dropped, fitted._has_features)
+    if left_out:
+        used.append(("columns left out", left_out, f"{', '.join(left_out)} (text)"))
     tell(chosen.title, [*used, *facts_of_fit(fitted, path)], as_json)
     return bool(fitted._ended_well)
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import StrEnum
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -32,6 +30,7 @@ from dmfvi.cli.options import (
 from dmfvi.cli.output import check_files, check_level, console, target_beside
 from dmfvi.cli.predict import input_of, load_estimator, say_if_not_converged, write_table
 from dmfvi.cli.single_node import load_lean
+from dmfvi.cli.words import as_ids, tell_of_text, text_columns
 from dmfvi.lifetime import on_interrupt
 from dmfvi.storage.files import written_or_kept
 
@@ -207,23 +206,11 @@ def _is_kind(model: Path) -> bool:
 
 
 def _without_words(data: Path, reading: Reading) -> Reading:
-    """The reading with columns of words as ids, where no columns are named: a model that was saved has them copied, too."""
-    from dmfvi.readers.sheets import READERS, read_sheet
-
-    chosen = reading.selection
-    if chosen.columns or data.suffix.lower() not in READERS:
-        return reading
-    sheet = read_sheet(data, reading.format)
-    named = {sheet.position(c, "--id") for c in chosen.id} | {
-        sheet.position(c, "--drop") for c in chosen.drop
-    }
-    words = [p for p in sheet.word_columns() if p not in named]
-    if not words:
-        return reading
-    shown = ", ".join(map(sheet.name, words[:5]))
-    print(f"{data}: columns {shown} hold words, they are copied as they are", file=sys.stderr)
-    added = [str(p + 1) if sheet.columns is None else sheet.columns[p] for p in words]
-    return replace(reading, selection=replace(chosen, id=(*chosen.id, *added)))
+    """The reading with columns of text as ids, where no columns are named: a model that was saved has them copied, too."""
+    names = text_columns([data], reading)
+    if names:
+        tell_of_text(data, names, "copied unchanged")
+    return as_ids(reading, names)
 
 
 def _filler(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
@@ -264,27 +265,48 @@ def _node_files(cluster: Path) -> list[Path]:
     return files
 
 
+#: of the table of nodes, in 80 columns of a terminal; refused messages are added where there are any
+COLUMNS = (
+    "node",
+    "state",
+    "members",
+    "round",
+    "change",
+    "disagreement",
+    "objective",
+    "left",
+    "sent",
+)
+
+
 def _table(settings: dict[Path, Any], running: dict[Path, Any]) -> RichTable:
-    table = RichTable(title="nodes")
-    for name in ("node", "state", "members", "round", "change", "disagreement", "sent", "refused"):
+    table = RichTable(title="nodes", box=SIMPLE, padding=0)
+    found = {file: _status(config.out / STATUS_FILE) for file, config in settings.items()}
+    refused = {file: sum(status.get("refused", {}).values()) for file, status in found.items()}
+    shown = (*COLUMNS, "refused") if any(refused.values()) else COLUMNS
+    for name in shown:
         table.add_column(name, justify="right")
     for file, config in settings.items():
-        status = _status(config.out / STATUS_FILE)
-        code = running[file].exitcode
-        state = status.get("state", "starting") if not code else f"ended with {code}"
-        table.add_row(
+        status, code = found[file], running[file].exitcode
+        cells = (
             str(config.node),
-            state,
+            status.get("state", "starting") if not code else f"ended with {code}",
             " ".join(str(v) for v in status.get("members", [])),
             str(status.get("rounds", "")),
-            *(
-                "" if status.get(k) is None else f"{status[k]:.1e}"
-                for k in ("change", "disagreement")
-            ),
+            _shown(status.get("change"), ".1e"),
+            _shown(status.get("disagreement"), ".1e"),
+            _shown(status.get("objective"), ".6g"),
+            _shown(status.get("seconds_left"), ".0f", " s"),
             f"{status.get('sent_bytes', 0) / 1e6:.2f} MB",
-            str(sum(status.get("refused", {}).values())),
+            str(refused[file]),
         )
+        table.add_row(*cells[: len(shown)])
     return table
+
+
+def _shown(value: float | None, form: str, unit: str = "") -> str:
+    """Empty where it is not known."""
+    return "" if value is None else f"{value:{form}}{unit}"
 
 
 def _status(path: Path) -> dict[str, Any]:

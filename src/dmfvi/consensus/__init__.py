@@ -43,7 +43,17 @@ def _settings_of(rule: type[ConsensusRule]) -> tuple[str, ...]:
 
 
 def make(name: str | ConsensusRule, network: Network, **settings: Any) -> ConsensusRule:
-    """The rule of that name for a network; the only place where rules are made. A made rule keeps its settings."""
+    """The rule of that name for a network; the only place where rules are made. A made rule keeps its settings.
+
+    Parameters
+    ----------
+    name : str or ConsensusRule
+        One of ``RULES``, or a rule that was made already.
+    network : Network
+        The graph that the rule runs on.
+    **settings : Any
+        Those of the rule's class.
+    """
     if isinstance(name, ConsensusRule):
         if settings:
             raise ValueError(

@@ -64,6 +64,17 @@ class MomentsADMM(ConsensusRule):
     The dual steps e (m - rho), e (v - phi) have the units of m and v, so the form is not free of units:
     it is slow where variances are far below one and unstable where they are above. ``unit``, the same at
     all nodes, is the deviation that counts as one: about three times the posterior's is best.
+
+    Parameters
+    ----------
+    penalty : float or "auto"
+        Weight of the disagreement with neighbours.
+    rounds : int or "auto"
+        Rounds between two sweeps.
+    n_scalars : int or None
+        Number of Gaussians; None: the model says it.
+    unit : float
+        The deviation that counts as one.
     """
 
     name = "moments-admm"

@@ -36,6 +36,15 @@ class ParameterADMM(ConsensusRule):
 
     ``penalty`` is eta, one number in the data's units, or "auto": what it means for each coordinate, and the node's
     own step, the model says (``eta``, ``solve``).
+
+    Parameters
+    ----------
+    penalty : float, array or "auto"
+        The weight eta, in the data's units.
+    solve : callable or None
+        The step of a node; None: the model's.
+    initial : array or None
+        Parameters at the start.
     """
 
     name = "parameter-admm"

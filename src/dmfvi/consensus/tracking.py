@@ -35,7 +35,15 @@ class TrackingState:
 
 
 class StatisticsTracking(ConsensusRule):
-    """Dynamic average consensus; ``rounds`` between sweeps, or "auto" from the spectrum."""
+    """Dynamic average consensus; ``rounds`` between sweeps, or "auto" from the spectrum.
+
+    Parameters
+    ----------
+    rounds : int or "auto"
+        Rounds between two sweeps; "auto": from the spectrum of the graph.
+    damping : float
+        Factor to which the mixing of one sweep reduces the largest error.
+    """
 
     name = "statistics-tracking"
 

@@ -38,6 +38,17 @@ def make_cube(
 
     ``noise`` is the standard deviation of each image coordinate as a part of the cube's edge. The cameras'
     directions and the cube's first pose are jittered by the seed, so that no view is a special one.
+
+    Parameters
+    ----------
+    n_cameras, n_frames : int
+        Cameras, and frames of each.
+    step_degrees : float
+        Turn from one frame to the next.
+    noise : float
+        Standard deviation of image coordinates, as a part of the cube's edge.
+    seed : int
+        Of the random numbers.
     """
     if n_cameras < 1 or n_frames < 1:
         raise ValueError(

@@ -8,13 +8,33 @@ from dmfvi.linalg import FloatArray
 
 
 def mask_at_random(data: FloatArray, rate: float, *, seed: int = 0) -> FloatArray:
-    """A copy with each entry missing (NaN) independently with probability ``rate`` (MAR)."""
+    """A copy with each entry missing (NaN) independently with probability ``rate`` (MAR).
+
+    Parameters
+    ----------
+    data : array (n, p)
+        Complete data.
+    rate : float
+        Probability of a missing entry.
+    seed : int
+        Of the random numbers.
+    """
     rng = np.random.default_rng(_checked(rate, seed))
     return np.where(rng.random(data.shape) < rate, np.nan, data)
 
 
 def mask_points_at_random(tracks: FloatArray, rate: float, *, seed: int = 0) -> FloatArray:
-    """Tracks (2F, P) with each point missing in each frame with probability ``rate``, x and y together."""
+    """Tracks (2F, P) with each point missing in each frame with probability ``rate``, x and y together.
+
+    Parameters
+    ----------
+    tracks : array (2F, P)
+        Complete tracks.
+    rate : float
+        Probability of a missing point.
+    seed : int
+        Of the random numbers.
+    """
     rng = np.random.default_rng(_checked(rate, seed))
     unseen = rng.random((len(tracks) // 2, tracks.shape[1])) < rate
     return np.where(np.repeat(unseen, 2, axis=0), np.nan, tracks)
@@ -26,6 +46,17 @@ def mask_large_values(
     """A copy in which large entries of each column go missing more often (MNAR), ``rate`` of all on average.
 
     The chance grows with the standardised value v like a logistic curve, 1/(1 + exp(c - sharpness v)).
+
+    Parameters
+    ----------
+    data : array (n, p)
+        Complete data.
+    rate : float
+        Part of missing entries, on average.
+    sharpness : float
+        How fast the chance grows with the standardised value.
+    seed : int
+        Of the random numbers.
     """
     rng = np.random.default_rng(_checked(rate, seed))
     standard = (data - np.nanmean(data, axis=0)) / np.nanstd(data, axis=0)
@@ -50,6 +81,17 @@ def mask_by_depth(
     ``depth`` (F, P) grows away from the camera. Each lost point is lost for one contiguous run of frames around
     the frame in which it lies deepest; points and lengths are drawn with chances that grow with depth until
     ``rate`` of all entries is gone. Two frames at least are kept of every point.
+
+    Parameters
+    ----------
+    tracks : array (2F, P)
+        Complete tracks.
+    depth : array (F, P)
+        Distance from the camera.
+    rate : float
+        Part of all entries that is lost.
+    seed : int
+        Of the random numbers.
     """
     rng = np.random.default_rng(_checked(rate, seed))
     n_frames, n_points = depth.shape

@@ -49,6 +49,21 @@ def make_ratings(
 
     Sizes that are not given follow the Netflix Prize: 209 ratings a user, and films in
     proportion to the ratings to the power 0.4. 100 million ratings take well under two minutes.
+
+    Parameters
+    ----------
+    n_ratings : int
+        Number of ratings.
+    n_users, n_items : int or None
+        Numbers of users and items; None: in the proportions above.
+    rank : int
+        Dimension of the taste.
+    noise : float
+        Standard deviation of the noise, before ratings are rounded to the scale.
+    scale : tuple of two int
+        Lowest and highest rating.
+    seed : int
+        Of the random numbers.
     """
     n_ratings, low, high = _checked(n_ratings, scale)
     if not noise >= 0:
@@ -116,6 +131,15 @@ def split_ratings(
     """The others, and a random part of the ratings as (users, items, ratings).
 
     The others come as what was given: a sparse matrix, users x items, or (users, items, ratings) with any ids.
+
+    Parameters
+    ----------
+    ratings : sparse matrix or tuple of arrays
+        Users x items, or (users, items, ratings).
+    held_out : float
+        The part that is held out, on average.
+    seed : int
+        Of the random numbers.
     """
     if not 0 < held_out < 1:
         raise ValueError(f"held_out must lie in (0, 1), received {held_out!r}")

@@ -25,7 +25,17 @@ def make_low_rank(
     noise: float = 0.3,
     seed: int = 0,
 ) -> LowRankData:
-    """x = W z + mu + noise, all standard normal; ``noise`` is the noise's standard deviation."""
+    """x = W z + mu + noise, all standard normal; ``noise`` is the noise's standard deviation.
+
+    Parameters
+    ----------
+    n_samples, n_features, n_components : int
+        Rows, columns and the dimension of z.
+    noise : float
+        Standard deviation of the noise.
+    seed : int
+        Of the random numbers.
+    """
     rng = np.random.default_rng(seed)
     loadings = rng.standard_normal((n_features, n_components))
     location = rng.standard_normal(n_features)
@@ -43,6 +53,16 @@ def make_gaussian(
     variance: float = 0.8,
     seed: int = 0,
 ) -> FloatArray:
-    """Independent N(location, variance) entries: the paper's data for convergence, which have no subspace."""
+    """Independent N(location, variance) entries: the paper's data for convergence, which have no subspace.
+
+    Parameters
+    ----------
+    n_samples, n_features : int
+        Rows and columns.
+    location, variance : float
+        Of every entry.
+    seed : int
+        Of the random numbers.
+    """
     rng = np.random.default_rng(seed)
     return location + np.sqrt(variance) * rng.standard_normal((n_samples, n_features))

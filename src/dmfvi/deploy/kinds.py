@@ -118,6 +118,12 @@ class ModelSettings:
         """What a file of data holds: rows, sequences, tracks or ratings."""
         return str(KINDS[self.kind]._data_form)
 
+    @property
+    def leaves_text_out(self) -> bool:
+        """Whether columns of text can be left out: a table of rows, and nothing that they could explain."""
+        roles = columns_of(KINDS[self.kind])
+        return self.form in ("rows", "sequences") and not {"target", "time"} & set(roles)
+
     def shared(self, data: Data) -> dict[str, str]:
         """What all nodes of one model have in common, as texts: kind, settings, columns with names and order."""
         n_columns, names = schema(data)

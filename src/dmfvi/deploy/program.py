@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import logging
+import math
 import secrets
 import time
 import warnings
@@ -37,6 +38,7 @@ from dmfvi.engines.net.signatures import UNSIGNED, CertificateSigner, Signer
 from dmfvi.engines.net.transport import Transport
 from dmfvi.engines.net.zenoh import ZenohTransport
 from dmfvi.network import Network
+from dmfvi.progress import Advance, Pace
 from dmfvi.storage import FILE_NAME
 from dmfvi.storage.files import superseding, write_text
 from dmfvi.storage.journal import Journal
@@ -64,6 +66,8 @@ class Status(NamedTuple):
     data: list[dict[str, Any]] | None = None  # whose data are in the result
     missing: list[dict[str, Any]] | None = None  # and whose are not
     notes: list[str] = []  # noqa: RUF012  resumed from a checkpoint, no checkpoint, models that differ
+    objective: float | None = None  # the bound of the network, after its first sweep
+    seconds_left: float | None = None  # an estimate, while it fits
 
 
 OnStatus = Callable[[Status], None]
@@ -163,6 +167,8 @@ class NodeProgram:
         self.clock = clock
         self.reported_at = -np.inf
         self.last: RoundRecord | None = None
+        self.advance, self.pace = Advance(self._tol), Pace(clock)
+        self.seconds_left: float | None = None
         self.outcome: Outcome[Any] | None = None
         self.path: Path | None = None
         self.resumed: str | None = None
@@ -303,7 +309,14 @@ class NodeProgram:
 
     # -- status -------------------------------------------------------------------------
 
+    @property
+    def _tol(self) -> float:
+        return float(self.config.model.settings.get("tol") or 1.0)
+
     def _watch(self, record: RoundRecord) -> None:
+        if self.last is not None and record.round < self.last.round:  # the fit began anew
+            self.advance, self.pace = Advance(self._tol), Pace(self.clock)
+        self.seconds_left = self.pace.left(self.advance.take(record))
         self.last = record
         if self.clock() - self.reported_at > STATUS_EVERY:
             self.report_state("fitting")
@@ -334,6 +347,8 @@ class NodeProgram:
                 self.members if known else None,
                 self.missing if known else None,
                 self._notes(),
+                record.objective if record and math.isfinite(record.objective) else None,
+                self.seconds_left if state == "fitting" else None,
             )
         )
 

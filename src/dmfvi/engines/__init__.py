@@ -17,7 +17,15 @@ ENGINES = {
 
 
 def make(name: str, **settings: Any) -> Any:
-    """The engine of that name, constructed with ``settings``."""
+    """The engine of that name, constructed with ``settings``.
+
+    Parameters
+    ----------
+    name : str
+        One of ``ENGINES``.
+    **settings : Any
+        Those of the engine's class.
+    """
     if name not in ENGINES:
         raise ValueError(f"engine must be one of {sorted(ENGINES)}, received {name!r}")
     module, _, class_name = ENGINES[name].partition(":")

@@ -39,6 +39,11 @@ class Family(ABC):
 
     Natural parameters and expected statistics have names: ``q.negative_rate`` is a natural parameter of a Gamma,
     ``q.expected.log`` its E[log x].
+
+    Parameters
+    ----------
+    *natural : array-like
+        Natural parameters in the order of eta; ``from_parameters`` takes the usual ones.
     """
 
     #: one name per natural parameter, the name of its statistic, and its number of event axes

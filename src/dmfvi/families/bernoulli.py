@@ -14,7 +14,13 @@ from dmfvi.linalg import FloatArray
 
 
 class Bernoulli(Family):
-    """Bernoulli(p): eta = log p/(1-p), T(x) = x."""
+    """Bernoulli(p): eta = log p/(1-p), T(x) = x.
+
+    Parameters
+    ----------
+    *natural : array-like
+        Natural parameters in the order of eta; ``from_parameters`` takes the usual ones.
+    """
 
     natural_names = ("log_odds",)
     statistic_names = ("value",)

@@ -15,7 +15,13 @@ from dmfvi.linalg import FloatArray, max_step_positive
 
 
 class Beta(Family):
-    """Beta(a, b): eta = (a - 1, b - 1), T(x) = (log x, log(1 - x))."""
+    """Beta(a, b): eta = (a - 1, b - 1), T(x) = (log x, log(1 - x)).
+
+    Parameters
+    ----------
+    *natural : array-like
+        Natural parameters in the order of eta; ``from_parameters`` takes the usual ones.
+    """
 
     natural_names = ("successes_minus_one", "failures_minus_one")
     statistic_names = ("log", "log_complement")

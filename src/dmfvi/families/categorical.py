@@ -14,7 +14,13 @@ from dmfvi.linalg import FloatArray
 
 
 class Categorical(Family):
-    """Categorical(p_1..p_K): eta_k = log p_k/p_K for k < K, T(x) = one-hot without its last entry."""
+    """Categorical(p_1..p_K): eta_k = log p_k/p_K for k < K, T(x) = one-hot without its last entry.
+
+    Parameters
+    ----------
+    *natural : array-like
+        Natural parameters in the order of eta; ``from_parameters`` takes the usual ones.
+    """
 
     natural_names = ("log_odds_to_last",)
     statistic_names = ("one_hot",)

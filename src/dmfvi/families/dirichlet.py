@@ -47,7 +47,13 @@ def concentration_from_mean_log(mean_log: FloatArray) -> FloatArray:
 
 
 class Dirichlet(Family):
-    """Dirichlet(alpha): eta = alpha - 1, T(x) = log x."""
+    """Dirichlet(alpha): eta = alpha - 1, T(x) = log x.
+
+    Parameters
+    ----------
+    *natural : array-like
+        Natural parameters in the order of eta; ``from_parameters`` takes the usual ones.
+    """
 
     natural_names = ("concentration_minus_one",)
     statistic_names = ("log",)

@@ -14,7 +14,13 @@ from dmfvi.linalg import FloatArray, max_step_positive
 
 
 class Gamma(Family):
-    """Gamma(a, b), b a rate: eta = (a - 1, -b), T(x) = (log x, x); E[x] = a/b."""
+    """Gamma(a, b), b a rate: eta = (a - 1, -b), T(x) = (log x, x); E[x] = a/b.
+
+    Parameters
+    ----------
+    *natural : array-like
+        Natural parameters in the order of eta; ``from_parameters`` takes the usual ones.
+    """
 
     natural_names = ("shape_minus_one", "negative_rate")
     statistic_names = ("log", "value")

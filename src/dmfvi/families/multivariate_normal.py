@@ -22,7 +22,13 @@ from dmfvi.linalg import (
 
 
 class MultivariateNormal(Family):
-    """N(m, P^-1): eta = (P m, -P/2), T(x) = (x, x x')."""
+    """N(m, P^-1): eta = (P m, -P/2), T(x) = (x, x x').
+
+    Parameters
+    ----------
+    *natural : array-like
+        Natural parameters in the order of eta; ``from_parameters`` takes the usual ones.
+    """
 
     natural_names = ("mean_times_precision", "negative_half_precision")
     statistic_names = ("value", "outer")

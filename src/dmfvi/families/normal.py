@@ -16,7 +16,13 @@ HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
 
 
 class Normal(Family):
-    """N(m, v): eta = (m/v, -1/2v), T(x) = (x, x^2)."""
+    """N(m, v): eta = (m/v, -1/2v), T(x) = (x, x^2).
+
+    Parameters
+    ----------
+    *natural : array-like
+        Natural parameters in the order of eta; ``from_parameters`` takes the usual ones.
+    """
 
     natural_names = ("mean_times_precision", "negative_half_precision")
     statistic_names = ("value", "square")

@@ -27,6 +27,11 @@ class NormalGamma(Family):
     """N(w; m, (t P)^-1) Gamma(t; a, b), b a rate.
 
     eta = (P m, -P/2, a - 1 + p/2, -(b + m'Pm/2)), T = (t w, t w w', log t, t).
+
+    Parameters
+    ----------
+    *natural : array-like
+        Natural parameters in the order of eta; ``from_parameters`` takes the usual ones.
     """
 
     natural_names = (

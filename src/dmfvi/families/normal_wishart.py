@@ -25,6 +25,11 @@ class NormalWishart(Family):
     """N(mu; m, (k L)^-1) Wishart(L; n, S).
 
     eta = (k m, -k/2, -(S^-1 + k m m')/2, (n-p)/2), T = (L mu, mu' L mu, L, log|L|).
+
+    Parameters
+    ----------
+    *natural : array-like
+        Natural parameters in the order of eta; ``from_parameters`` takes the usual ones.
     """
 
     natural_names = (

@@ -17,6 +17,11 @@ class Product(Family):
     """Independent named blocks; log-partition, entropy and KL are sums over blocks and batches.
 
     ``q["rows"]`` is a block. Natural parameters and statistics are those of the blocks, one after the other.
+
+    Parameters
+    ----------
+    **blocks : Family
+        The blocks by name.
     """
 
     def __init__(self, **blocks: Family) -> None:

@@ -44,7 +44,13 @@ def dof_from_log_gap(gap: FloatArray, dimension: int) -> FloatArray:
 
 
 class Wishart(Family):
-    """Wishart(n, S) with E[X] = n S: eta = ((n-p-1)/2, -S^-1/2), T(X) = (log|X|, X)."""
+    """Wishart(n, S) with E[X] = n S: eta = ((n-p-1)/2, -S^-1/2), T(X) = (log|X|, X).
+
+    Parameters
+    ----------
+    *natural : array-like
+        Natural parameters in the order of eta; ``from_parameters`` takes the usual ones.
+    """
 
     natural_names = ("half_excess_dof", "negative_half_inverse_scale")
     statistic_names = ("log_det", "matrix")

@@ -51,6 +51,13 @@ class Statistics(NamedTuple):
 
     ``values`` is a belief of the prior's shapes (it need not be proper), or the same numbers packed. ``bound`` is
     E[log p(x, z | global)] + H[q(z)] at the q of the step, with all constants.
+
+    Parameters
+    ----------
+    values : Belief or array
+        What is added to the natural parameters of the prior.
+    bound : float
+        The shard's part of the bound.
     """
 
     values: Belief | FloatArray

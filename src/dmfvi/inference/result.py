@@ -24,7 +24,21 @@ MOST_ROUNDS_BY_NODE = 150
 
 @dataclass(frozen=True)
 class Inference:
-    """One posterior per node of this process, and how the run went."""
+    """One posterior per node of this process, and how the run went.
+
+    Parameters
+    ----------
+    model : Model
+        The model that was fitted.
+    beliefs : list
+        One for each node of this process.
+    run : Run
+        What the engine gave back: records of rounds and whether the nodes converged.
+    start_rounds, start_bytes : int
+        Message rounds and bytes of the start.
+    consensus : dict
+        How the nodes agreed: rule, transport, number of nodes.
+    """
 
     model: Model
     beliefs: list[Any]  # as the model has them

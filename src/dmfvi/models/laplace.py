@@ -27,7 +27,17 @@ SURE_STEP = 1e-5
 
 
 class Expansion(NamedTuple):
-    """Log likelihood at a point, its gradient, and minus its second derivatives."""
+    """Log likelihood at a point, its gradient, and minus its second derivatives.
+
+    Parameters
+    ----------
+    value : float
+        Log likelihood.
+    gradient : array (n_parameters,)
+        Its first derivatives.
+    curvature : array (n_parameters, n_parameters)
+        Minus its second derivatives.
+    """
 
     value: float
     gradient: FloatArray
@@ -58,7 +68,13 @@ class LaplaceBelief:
 
 @dataclass(frozen=True)
 class LaplaceModel(Model):
-    """A log likelihood that is a sum over nodes, and a Gaussian prior; a prior precision of zero is a flat prior."""
+    """A log likelihood that is a sum over nodes, and a Gaussian prior; a prior precision of zero is a flat prior.
+
+    Parameters
+    ----------
+    prior_mean, prior_precision : array (n_parameters,)
+        Of the independent Gaussian priors; a precision of zero is a flat prior.
+    """
 
     prior_mean: FloatArray  # (P,)
     prior_precision: FloatArray  # (P,)

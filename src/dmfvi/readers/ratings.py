@@ -74,6 +74,19 @@ def read_ratings(
     a text file are words; None: they are if the first line's are no whole numbers. ``cache`` keeps a compact copy
     (True: in the user's cache directory) that is used as long as the source does not change.
     ``progress(bytes read, bytes in all)`` is called now and then.
+
+    Parameters
+    ----------
+    path : path
+        File or directory.
+    columns : tuple of three str or None
+        Names of the columns of users, items and ratings; None: found by their names.
+    text_ids : bool or None
+        Whether ids of a text file are words; None: found from the first line.
+    cache : bool or path
+        Whether to keep a compact copy, and where.
+    progress : callable or None
+        Called now and then with the bytes read and the bytes in all.
     """
     source = find_source(Path(path), columns)
     if text_ids is not None:
@@ -132,6 +145,13 @@ def read_probe(path: str | Path, table: RatingTable) -> NDArray[np.bool_]:
     """Which ratings of the table a probe names: the Netflix ``film:`` and users, or pairs of ids.
 
     Those ratings are to be held out; a probe that names none of them is refused.
+
+    Parameters
+    ----------
+    path : path
+        The file of the probe.
+    table : RatingTable
+        The ratings that it names a part of.
     """
     users, items = read_pairs(path)
     rows = IdIndex(table.user_ids).rows(users)

@@ -131,27 +131,20 @@ class Sheet:
             if not all(self.format.is_number(row.cells[position]) for row in self.rows)
         ]
 
-    def word_columns(self) -> list[int]:
-        """Columns of words: not one cell is a number, or could be one with an option."""
+    def holds_words(self, position: int) -> bool | None:
+        """Whether a column holds words only: no cell is a number, or could be one with an option. None if all are missing."""
+        cells = [row.cells[position] for row in self.rows]
+        known = [cell for cell in cells if not self.format.is_missing(cell)]
+        return not any(map(self._maybe_number, known)) if known else None
 
-        def maybe(cell: str) -> bool:
-            text = cell.strip()
-            return (
-                self.format.is_number(cell)
-                or text.endswith("%")
-                or text.lower() in PERHAPS_MISSING
-                or DECIMAL_COMMA.fullmatch(text) is not None
-            )
-
-        cells = [
-            [
-                row.cells[position]
-                for row in self.rows
-                if not self.format.is_missing(row.cells[position])
-            ]
-            for position in range(self.width)
-        ]
-        return [p for p, each in enumerate(cells) if each and not any(map(maybe, each))]
+    def _maybe_number(self, cell: str) -> bool:
+        text = cell.strip()
+        return (
+            self.format.is_number(cell)
+            or text.endswith("%")
+            or text.lower() in PERHAPS_MISSING
+            or DECIMAL_COMMA.fullmatch(text) is not None
+        )
 
     def _refusal(self, row: Row, position: int, positions: Sequence[int]) -> ValueError:
         cell = row.cells[position]

@@ -41,6 +41,15 @@ def read_tracks(
     (Hopkins155 ``*_truth.mat``). ``.csv``: columns frame, point, x, y with one observation a line, or the
     2F x P matrix itself; ``.npy`` and ``.npz``: the matrix. ``columns`` names or numbers the four columns of
     observations where they are called otherwise; ``matrix`` says that a table which looks like observations is none.
+
+    Parameters
+    ----------
+    path : path
+        File of tracks.
+    columns : sequence of names or numbers from 1, or None
+        Columns of frame, point, x and y.
+    matrix : bool
+        Whether the table is the 2F x P matrix, although it looks like observations.
     """
     file = Path(path)
     if file.suffix.lower() == ".mat":

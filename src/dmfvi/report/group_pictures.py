@@ -16,10 +16,17 @@ from dmfvi.report.picture import (
     circle,
     feature_names,
     plotly,
+    shortened,
 )
 
 #: of the circle that holds 90 % of a normal distribution in the plane
 RADIUS = float(np.sqrt(4.605))
+#: components that have no rows of their own are hidden at first
+LEAST_WEIGHT = 0.01
+#: lines of further components in the same colours
+DASHES = ("solid", "dash", "dot")
+#: topics that are drawn, terms of each, and pixels of a term
+MOST_TOPICS, MOST_TERMS, TERM = 7, 8, 19
 #: title of a picture that follows from rows of the data
 STATES = "States over time"
 #: steps of a sequence that are drawn
@@ -28,13 +35,14 @@ MOST_STEPS = 500
 
 def clusters(model: Any) -> Iterator[Picture]:
     """Ellipses of Gaussian components over the first two features."""
-    means, covariances = getattr(model, "means_", None), getattr(model, "covariances_", None)
+    means, covariances = getattr(model, "means_", None), _covariances(model)
     if means is None or covariances is None or np.shape(means)[1] < 2:
         return
     go = plotly()
     weights = getattr(model, "weights_", None)  # states of a chain have none
     around = circle(RADIUS)
     figure = go.Figure(layout={"margin": MARGINS})
+    hidden = 0
     for position, (mean, spread) in enumerate(zip(means, covariances, strict=True)):
         both = spread[:2, :2] if np.ndim(spread) == 2 else np.diag(spread[:2])
         x, y = np.linalg.cholesky(both) @ around + mean[:2, None]
@@ -43,9 +51,22 @@ def clusters(model: Any) -> Iterator[Picture]:
             if weights is None
             else f"{position}: weight {weights[position]:.2f}"
         )
-        colour = COLOURS[position % 7]
+        colour, dash = COLOURS[position % 7], DASHES[position // 7 % len(DASHES)]
+        # one without rows has the prior's shape; its name in the legend shows it
+        empty = weights is not None and weights[position] < LEAST_WEIGHT
+        hidden += empty
+        together = {
+            "legendgroup": str(position),
+            "visible": "legendonly" if empty else True,
+            "hoverinfo": "name",
+        }
         figure.add_scatter(
-            x=x.tolist(), y=y.tolist(), mode="lines", name=words, line={"color": colour}
+            x=x.tolist(),
+            y=y.tolist(),
+            mode="lines",
+            name=words,
+            line={"color": colour, "dash": dash},
+            **together,
         )
         figure.add_scatter(
             x=[float(mean[0])],
@@ -53,17 +74,34 @@ def clusters(model: Any) -> Iterator[Picture]:
             mode="markers",
             marker={"color": colour, "symbol": "cross"},
             showlegend=False,
+            name=words,
+            **together,
         )
     figure.update_layout(legend=ABOVE)
     first, second, *_ = feature_names(model, np.shape(means)[1])
     figure.update_xaxes(title=first)
     figure.update_yaxes(title=second)
     whose = "component" if weights is not None else "state"
+    said = (
+        f" {hidden} of {len(means)} with a weight below {LEAST_WEIGHT:.0%} are hidden: click on their names."
+        if hidden
+        else ""
+    )
     yield Picture(
         f"{whose.capitalize()}s",
-        f"Regions that hold {LEVEL:.0%} of a {whose}'s rows, first two features.",
+        f"Regions that hold {LEVEL:.0%} of a {whose}'s rows, over the first two features.{said}",
         figure,
     )
+
+
+def _covariances(model: Any) -> Any:
+    """Those of the components; of a mixture of PCA by loadings and noise."""
+    found = getattr(model, "covariances_", None)
+    loadings = np.asarray(getattr(model, "components_", 0.0))
+    if found is not None or loadings.ndim != 3:
+        return found
+    noise = np.asarray(model.noise_variance_)[:, None, None] * np.eye(loadings.shape[2])
+    return np.swapaxes(loadings, 1, 2) @ loadings + noise
 
 
 def transitions(model: Any) -> Iterator[Picture]:
@@ -81,7 +119,7 @@ def transitions(model: Any) -> Iterator[Picture]:
         colorscale="Blues",
         zmin=0,
         zmax=1,
-        text=[[f"{v:.2f}" for v in row] for row in matrix],
+        text=[[f"{v:.2g}" for v in row] for row in matrix],
         texttemplate="%{text}",
     )
     figure.update_xaxes(title="to")
@@ -124,20 +162,35 @@ def topics(model: Any) -> Iterator[Picture]:
     shares = getattr(model, "topic_word_", None)
     if shares is None:
         return
-    go = plotly()
-    names = np.array(feature_names(model, shares.shape[1]))
-    figure = go.Figure(layout={"margin": {**MARGINS, "l": 140}})
-    for position, row in enumerate(shares[:7]):
-        best = np.argsort(-row)[:8]
+    names = feature_names(model, shares.shape[1])
+    figure = plotly().Figure(layout={"margin": {**MARGINS, "l": 20}})
+    labels: list[str] = []
+    for position, row in enumerate(shares[:MOST_TOPICS]):
+        best = np.argsort(-row)[:MOST_TERMS]
+        at = len(labels) + position + np.arange(len(best))  # an empty line between topics
         figure.add_bar(
             x=row[best].tolist(),
-            y=[f"{names[k]} ({position + 1})" for k in best],
+            y=at.tolist(),
             orientation="h",
-            name=f"topic {position + 1}",
-            marker={"color": COLOURS[position % 7]},
+            name=f"topic {position}",
+            marker={"color": COLOURS[position]},
+            text=[f"{names[k]}, topic {position}: {row[k]:.3g}" for k in best],
+            textposition="none",
+            hovertemplate="%{text}<extra></extra>",
         )
+        labels += [names[k] for k in best]
+    count = len(figure.data)
+    places = np.concatenate([np.asarray(bars.y) for bars in figure.data])
+    figure.update_layout(legend=ABOVE, bargap=0.15)
     figure.update_xaxes(title="probability", rangemode="tozero")
-    figure.update_yaxes(autorange="reversed")
-    yield Picture(
-        "Topics", "The eight most probable terms of each topic (the first seven topics).", figure
+    figure.update_yaxes(
+        tickvals=places.tolist(),
+        ticktext=[shortened(label) for label in labels],
+        range=[float(places[-1]) + 0.7, -0.7],
+        automargin=True,
+        showgrid=False,
+        zeroline=False,
     )
+    which = f"; the first {count} of {len(shares)} topics" if len(shares) > count else ""
+    words = f"The {len(labels) // count} most probable terms of each topic{which}."
+    yield Picture("Topics", words, figure, height=120 + TERM * int(places[-1] + 1))

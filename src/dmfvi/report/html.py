@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from dmfvi import __version__
+from dmfvi.inference.federation import Federation
 from dmfvi.report.assets import SCRIPT, STYLE
 from dmfvi.report.group_pictures import STATES
 from dmfvi.report.network_figure import network_picture
@@ -24,6 +26,8 @@ CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 #: names of the tabs in their order; those without content are left out
 ESTIMATES, INPUTS = "Estimates", "Inputs"
+#: what a fit tells of its consensus rule
+AGREED = ("rule", "transport", "nodes")
 TABS = (ESTIMATES, POSTERIOR, RUN, NETWORK, INPUTS)
 
 
@@ -55,7 +59,7 @@ def page(model: Any, pictures: list[Picture], title: str) -> str:
             *(f'<div class="warning">{escape(each)}</div>' for each in doubts(model)),
             "<noscript><p>The figures are drawn with JavaScript, which is switched off.</p></noscript>",
             *_in_panels({name: parts for name, parts in tabs.items() if parts}),
-            f"<footer>Made by dmfvi. {_what_it_holds(pictures)}</footer>",
+            f"<footer>Made by dmfvi {__version__}. {_what_it_holds(pictures)}</footer>",
             *(_data(at, each) for at, each in enumerate(pictures)),
             f'<script type="text/plain" id="plotly">{get_plotlyjs()}</script>',
             f"<script>{SCRIPT}</script></body></html>",
@@ -74,7 +78,7 @@ def _tabs(model: Any, pictures: list[Picture]) -> dict[str, list[str]]:
             f'<p class="note">{escape(each.caption)}</p>',
             f'<div class="picture" id="picture{at}" style="height: {each.height}px" role="img" aria-label="{described}"></div>',
         ]
-    tabs[INPUTS] += [_members(model), _settings(model)]
+    tabs[INPUTS] += [_members(model), _agreement(model), _settings(model)]
     return tabs
 
 
@@ -125,11 +129,13 @@ def in_words(model: Any) -> str:
             f"The nodes exchanged {_bytes(sent)} of statistics in {model.n_rounds_ + model.n_start_rounds_} rounds, and no data."
         )
         exact = how.get("rule") == "exact-sum"
-        sentences.append(
-            "Every node holds the same posterior, to the last bit: that of one machine with all data."
-            if exact and model.converged_
-            else f"The nodes disagree by {apart:.1e}, relative."
-        )
+        if exact and model.converged_:
+            said = "Every node holds the same posterior, to the last bit: that of one machine with all data."
+        elif apart == 0:
+            said = "Every node holds the same numbers, to the last bit."
+        else:
+            said = f"The posteriors of the nodes differ by {apart:.1e}, relative."
+        sentences.append(said)
     if np.isfinite(getattr(model, "lower_bound_", np.nan)):
         sentences.append(f"The evidence lower bound is {model.lower_bound_:.6g}.")
     return " ".join(sentences)
@@ -145,7 +151,16 @@ def doubts(model: Any) -> list[str]:
             f"relative{_last_step_of_error(model)}. More sweeps may change predictions and the bound; raise max_iter and fit again."
         )
     elif not getattr(model, "converged_", True):
-        found.append(f"{model._outcome()}. Raise max_iter and fit again.")
+        last = {name: float(model.history_[name][-1]) for name in ("change", "disagreement")}
+        apart = (
+            f" and the nodes differ by {last['disagreement']:.1e}"
+            if last["disagreement"] > 0
+            else ""
+        )
+        found.append(
+            f"NOT converged: the last sweep changed the posterior by {last['change']:.1e}{apart}, relative. "
+            "These numbers are not the posterior. Raise max_iter and fit again."
+        )
     for each in getattr(model, "missing_", ()):
         since = f" since {each['since']}" if each["since"] else ""
         found.append(
@@ -193,7 +208,22 @@ def _estimates(model: Any) -> str:
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table.notes)
     facts = ", ".join(f"{name} {value}" for name, value in table.facts)
     words = f"{facts + '; ' if facts else ''}central {100 * table.level:g} % intervals"
-    return f'<h2>Estimates</h2><p class="note">{escape(words)}</p>{_table(head, rows)}{notes}'
+    return f'<h2>Estimates</h2><p class="note">{escape(words)}</p>{_table(head, rows, "numbers")}{notes}'
+
+
+def _agreement(model: Any) -> str:
+    """The network and how its nodes agree."""
+    how = getattr(model, "consensus_", {})
+    given = getattr(model, "network", None)
+    if given is None or int(how.get("nodes", 1)) < 2:
+        return ""
+    engine = Federation.of(given).engine
+    rows = [
+        ("network", _graph_name(model)),
+        *((name, str(how[name])) for name in AGREED if name in how),
+    ]
+    rows.append(("engine", engine if isinstance(engine, str) else engine.name))
+    return "<h2>Network</h2>" + _table(("setting", "value"), rows)
 
 
 def _settings(model: Any) -> str:
@@ -205,9 +235,9 @@ def _settings(model: Any) -> str:
     return "<h2>Settings</h2>" + _table(("parameter", "value"), rows)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "words") -> str:
     cells = "".join(f"<th>{escape(name)}</th>" for name in head)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
     )
-    return f'<div class="scroll"><table><tr>{cells}</tr>{body}</table></div>'
+    return f'<div class="scroll"><table class="{kind}"><tr>{cells}</tr>{body}</table></div>'

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import networkx as nx
 import numpy as np
 
 from dmfvi.linalg import FloatArray
@@ -27,22 +26,18 @@ def network_picture(model: Any) -> Iterator[Picture]:
     if graph is None or graph.n_nodes < 2:
         return
     figure = plotly().Figure(layout={"margin": MARGINS, "showlegend": False})
-    positions = (
-        nx.circular_layout(graph.graph)
-        if graph.n_nodes <= 12
-        else nx.spring_layout(graph.graph, seed=0)
-    )
+    positions = graph._positions()
     _add_links(figure, graph, positions)
     figure.add_scatter(
         x=[float(positions[i][0]) for i in range(graph.n_nodes)],
         y=[float(positions[i][1]) for i in range(graph.n_nodes)],
         mode="markers+text" if graph.n_nodes <= MOST_LABELS else "markers",
         text=[str(label) for label in graph.labels],
-        textposition="top center",
+        textposition=_beside(graph, positions),
         hovertext=_names(model, graph),
         hoverinfo="text",
         marker={
-            "size": 20 if graph.n_nodes <= MOST_LABELS else 9,
+            "size": _marker_size(graph.n_nodes),
             "color": BLUE,
             "line": {"color": GREY, "width": 1},
         },
@@ -50,16 +45,38 @@ def network_picture(model: Any) -> Iterator[Picture]:
     for axis in (figure.update_xaxes, figure.update_yaxes):
         axis(visible=False)
     figure.update_yaxes(scaleanchor="x")
-    words = f"{graph.name}: {graph.n_nodes} nodes, {graph.n_edges} links."
+    words = (
+        f"{graph.name[:1].upper()}{graph.name[1:]}: {graph.n_nodes} nodes, {graph.n_edges} links."
+    )
     history = getattr(model, "node_history_", None) or {}
     if history and history["change"].shape[1] == graph.n_nodes:
         _add_rounds(figure, model, graph, history)
         figure.update_layout(margin={"l": 20, "r": 20, "t": 80, "b": 110})
         words += (
-            " The colour of a node is the larger of its change by the last sweep and its disagreement with the others; move the "
-            "slider, or press play, to see it fall."
+            " The colour of a node is the larger of two numbers: the relative change of its posterior by the last sweep, and its "
+            "disagreement with the other nodes. Move the slider or press Play to see both fall."
         )
     yield Picture("Network", words, figure, height=540, tab=NETWORK)
+
+
+def _marker_size(n_nodes: int) -> int:
+    """In pixels: nodes of a narrow screen do not touch each other."""
+    return 20 if n_nodes <= 24 else 14 if n_nodes <= MOST_LABELS else 9
+
+
+def _beside(graph: Network, positions: Any) -> list[str]:
+    """Where the names of the nodes go: away from the links."""
+    places = []
+    for node in range(graph.n_nodes):
+        here = np.asarray(positions[node])
+        ends = np.array([positions[other] for other in graph.graph[node]])
+        x, y = here - ends.mean(0)
+        reach = 0.4 * float(np.hypot(x, y))
+        across = "right" if x > reach else "left" if x < -reach else "center"
+        up = "top" if y > reach else "bottom" if y < -reach else "middle"
+        # the names of central nodes, which have links all around, are above
+        places.append("top center" if np.hypot(x, y) < 0.02 else f"{up} {across}")
+    return places
 
 
 def _add_links(figure: Any, graph: Network, positions: Any) -> None:
@@ -88,6 +105,7 @@ def _add_rounds(figure: Any, model: Any, graph: Network, history: dict[str, Floa
     levels = np.where(np.isfinite(levels), levels, 0.0)  # no sweep yet: everything may change
     low = float(np.floor(min(levels.min(), -1.0)))
     rounds = [int(number) for number in history["round"]]
+    ticks = list(range(0, int(low) - 1, -max(1, round(-low / 4))))
     scale = {
         "colorscale": "Cividis",
         "cmin": low,
@@ -97,8 +115,8 @@ def _add_rounds(figure: Any, model: Any, graph: Network, history: dict[str, Floa
             "orientation": "h",
             "y": 1.0,
             "yanchor": "bottom",
-            "tickvals": list(range(int(low), 1, 2)),
-            "ticktext": [f"1e{power}" for power in range(int(low), 1, 2)],
+            "tickvals": ticks,
+            "ticktext": [f"1e{power}" if power else "1" for power in ticks],
             "thickness": 12,
         },
     }
@@ -118,7 +136,8 @@ def _add_rounds(figure: Any, model: Any, graph: Network, history: dict[str, Floa
     figure.data[1].update(marker=marker | {"color": frames[-1].data[0].marker.color})
     figure.data[1].hovertext = frames[-1].data[0].hovertext
     moment = {"mode": "immediate", "transition": {"duration": 0}}
-    play = {**moment, "frame": {"duration": ROUND_SHOWN, "redraw": False}, "fromcurrent": False}
+    play = {**moment, "frame": {"duration": ROUND_SHOWN, "redraw": False}, "fromcurrent": True}
+    pause = {**moment, "frame": {"duration": 0, "redraw": False}}
     steps = [
         {
             "label": str(number),
@@ -147,7 +166,11 @@ def _add_rounds(figure: Any, model: Any, graph: Network, history: dict[str, Floa
                 "xanchor": "left",
                 "yanchor": "top",
                 "pad": {"t": 8},
-                "buttons": [{"label": "Play", "method": "animate", "args": [None, play]}],
+                "direction": "right",
+                "buttons": [
+                    {"label": "Play", "method": "animate", "args": [None, play]},
+                    {"label": "Pause", "method": "animate", "args": [[None], pause]},
+                ],
             }
         ],
     )

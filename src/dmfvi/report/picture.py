@@ -23,6 +23,10 @@ COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW)
 MARGINS = {"l": 60, "r": 20, "t": 20, "b": 50}
 #: a legend beside a figure would leave no room for it on a telephone
 ABOVE = {"orientation": "h", "y": 1.0, "yanchor": "bottom"}
+#: the scale of colours, for the same reason
+BAR_ABOVE = {"orientation": "h", "y": 1.0, "yanchor": "bottom", "thickness": 12}
+#: a list to choose from, in the same place
+MENU = {"x": 0.0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
 #: of intervals, and the normal quantile of it
 LEVEL, Z = 0.9, 1.6449
 #: rows, columns and bars at most: more cannot be read
@@ -59,6 +63,11 @@ def feature_names(model: Any, count: int) -> list[str]:
     if known is not None and len(known) == count:
         return [str(name) for name in known]
     return [f"feature {position}" for position in range(count)]
+
+
+def shortened(text: str, most: int = 26) -> str:
+    """A name that leaves room for the rest of a narrow figure."""
+    return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def circle(radius: float, points: int = 80) -> Any:

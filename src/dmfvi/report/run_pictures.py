@@ -8,10 +8,26 @@ from typing import Any
 import numpy as np
 
 from dmfvi.linalg import FloatArray
-from dmfvi.report.picture import ABOVE, BLUE, GREEN, MARGINS, ORANGE, RUN, SKY, Picture, plotly
+from dmfvi.report.picture import (
+    ABOVE,
+    BLUE,
+    GREEN,
+    GREY,
+    MARGINS,
+    MENU,
+    ORANGE,
+    RUN,
+    SKY,
+    Picture,
+    plotly,
+)
 
 #: nodes that are named where the mouse rests
 MOST_NAMED = 10
+#: of a curve: two sweeps of a closed form show nothing
+FEWEST_POINTS = 3
+#: ticks of a logarithmic axis at powers of ten, at most
+MOST_TICKS = 8
 
 
 def run_pictures(model: Any) -> Iterator[Picture]:
@@ -27,19 +43,14 @@ def run_pictures(model: Any) -> Iterator[Picture]:
     if convergence.figure.data:
         yield convergence
     objective = np.asarray(history["objective"], dtype=float)
-    if np.isfinite(objective).any():
-        yield Picture(
-            "Evidence lower bound",
-            "It rises, and levels off where the fit has converged.",
-            _curve(rounds, objective, GREEN, unit, "evidence lower bound (nats)"),
-            tab=RUN,
-        )
+    if np.isfinite(objective).sum() >= FEWEST_POINTS:
+        yield _bound(rounds, objective, unit)
     sent = np.cumsum(np.asarray(history.get("bytes_sent", np.zeros(count)), dtype=float))
     if sent[-1] > 0 and _nodes(model) > 1:
         yield Picture(
             "Bytes sent",
             "By all nodes of this process together, since the start of the fit.",
-            _curve(rounds, sent, SKY, unit, "bytes"),
+            _curve(rounds, sent, SKY, unit, "bytes", "%{y:.3s}B"),
             tab=RUN,
         )
 
@@ -65,9 +76,25 @@ def _convergence(model: Any, rounds: FloatArray, unit: str) -> Picture:
                 text=[said.get(int(number), "") for number in rounds[shown]],
                 hovertemplate=f"{unit} %{{x}}: {name} %{{y:.1e}}%{{text}}<extra></extra>",
             )
-    figure.update_layout(legend=ABOVE)
+    if figure.data and model.tol:
+        figure.add_scatter(
+            x=[int(rounds[0]), int(rounds[-1])],
+            y=[model.tol, model.tol],
+            name="tol",
+            mode="lines",
+            line={"color": GREY, "dash": "dot"},
+            hoverinfo="skip",
+        )
+    figure.update_layout(legend=ABOVE, showlegend=True)
     figure.update_xaxes(title=unit)
-    figure.update_yaxes(title="relative", type="log", exponentformat="power")
+    decades = _decades(figure) if figure.data else 0.0
+    at_powers = {"exponentformat": "power", "dtick": int(np.ceil(decades / MOST_TICKS))}
+    names = [curve.name for curve in figure.data if curve.name != "tol"]
+    figure.update_yaxes(
+        title=f"relative {' and '.join(names)}",
+        type="log",
+        **(at_powers if decades >= FEWEST_POINTS else {}),
+    )
     words = "Relative change of the posterior by a sweep"
     if model.tol and _nodes(model) > 1:
         words += (
@@ -77,6 +104,48 @@ def _convergence(model: Any, rounds: FloatArray, unit: str) -> Picture:
     elif model.tol:
         words += f"; the fit ends when it is small (tol = {model.tol:g})"
     return Picture("Convergence", f"{words}.", figure, tab=RUN)
+
+
+def _decades(figure: Any) -> float:
+    """How many powers of ten the curves span."""
+    values = np.concatenate([np.asarray(curve.y, dtype=float) for curve in figure.data])
+    return float(np.log10(values.max() / values.min()))
+
+
+def _bound(rounds: FloatArray, objective: FloatArray, unit: str) -> Picture:
+    """The bound, and how far it is below its last value on a log axis: most of the rise is in the first sweeps."""
+    figure = _curve(rounds, objective, GREEN, unit, "evidence lower bound (nats)", "%{y:.8g} nats")
+    words = "It rises, and levels off where the fit has converged."
+    below = objective[np.isfinite(objective)][-1] - objective
+    shown = np.isfinite(below) & (below > 0)
+    if shown.sum() >= FEWEST_POINTS:
+        figure.add_scatter(
+            x=rounds[shown].tolist(),
+            y=below[shown].tolist(),
+            line={"color": GREEN},
+            mode="lines",
+            visible=False,
+            hovertemplate=f"{unit} %{{x}}: %{{y:.3g}} nats below the last value<extra></extra>",
+        )
+        scales = (
+            ("value", [True, False], "linear", "evidence lower bound (nats)"),
+            ("distance to the last value", [False, True], "log", "nats below the last value"),
+        )
+        buttons = [
+            {
+                "label": label,
+                "method": "update",
+                "args": [
+                    {"visible": visible},
+                    {"yaxis.type": kind, "yaxis.title.text": title, "yaxis.autorange": True},
+                ],
+            }
+            for label, visible, kind, title in scales
+        ]
+        figure.update_layout(updatemenus=[{"buttons": buttons, **MENU}], showlegend=False)
+        figure.update_layout(margin={**MARGINS, "t": 60})
+        words += " The list has it on a logarithmic axis, too."
+    return Picture("Evidence lower bound", words, figure, tab=RUN)
 
 
 def by_node(model: Any, name: str) -> dict[int, str]:
@@ -98,11 +167,17 @@ def by_node(model: Any, name: str) -> dict[int, str]:
     return said
 
 
-def _curve(rounds: FloatArray, values: FloatArray, colour: str, unit: str, title: str) -> Any:
+def _curve(
+    rounds: FloatArray, values: FloatArray, colour: str, unit: str, title: str, hover: str
+) -> Any:
     figure = plotly().Figure(layout={"margin": MARGINS})
     shown = np.isfinite(values)
     figure.add_scatter(
-        x=rounds[shown].tolist(), y=values[shown].tolist(), line={"color": colour}, mode="lines"
+        x=rounds[shown].tolist(),
+        y=values[shown].tolist(),
+        line={"color": colour},
+        mode="lines",
+        hovertemplate=f"{unit} %{{x}}: {hover}<extra></extra>",
     )
     figure.update_xaxes(title=unit)
     figure.update_yaxes(title=title)

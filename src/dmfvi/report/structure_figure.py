@@ -84,6 +84,19 @@ def ellipsoids(
     return _surfaces(structure, covariance, magnify * radius), magnify
 
 
+def long_axes(structure: FloatArray, covariance: FloatArray, level: float) -> FloatArray:
+    """Ends of the longest axes of the ellipsoids (3 n, 3): two points, and NaN before the next one."""
+    magnify, radius = _magnification(structure, covariance, level)
+    return _ends(structure, covariance, magnify * radius)
+
+
+def _ends(structure: FloatArray, covariance: FloatArray, radius: float) -> FloatArray:
+    values, axes = np.linalg.eigh(covariance)
+    half = radius * np.sqrt(values[:, -1:].clip(0.0)) * axes[:, :, -1]
+    gap = np.full_like(structure, np.nan)
+    return np.stack([structure - half, structure + half, gap], axis=1).reshape(-1, 3)
+
+
 def _surfaces(structure: FloatArray, covariance: FloatArray, radius: float) -> FloatArray:
     u, v = np.meshgrid(np.linspace(0, 2 * np.pi, MERIDIANS), np.linspace(0, np.pi, PARALLELS))
     sphere = np.stack([np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v)], axis=-1)
@@ -103,6 +116,8 @@ def _draw(ax: Any, structure: FloatArray, covariance: FloatArray, radius: float)
         ax.plot_surface(
             *np.moveaxis(surface, -1, 0), color=ORANGE, alpha=alpha, linewidth=0, zorder=1
         )
+    # needles, as depth is known least, would be too thin to be seen
+    ax.plot(*_ends(structure, covariance, radius).T, color=ORANGE, linewidth=1.2, zorder=1)
     ax.scatter(*structure.T, color=BLUE, s=5, depthshade=False, zorder=2)
     ax.set_xlabel("x")
     ax.set_ylabel("y")

@@ -39,6 +39,15 @@ def save(model: Any, path: str | Path, details: Mapping[str, Any] | None = None)
     """Write a fitted estimator, or the result of ``infer``, to ``path`` (.npz), whole or not at all.
 
     ``details`` are plain facts of the run that are not the estimator's, for ``dmfvi.storage.details``.
+
+    Parameters
+    ----------
+    model : estimator or Inference
+        What was fitted.
+    path : path
+        File to write, .npz.
+    details : mapping or None
+        Further facts of the run: texts, numbers, lists and mappings of them.
     """
     if isinstance(model, Inference):
         return save_inference(model, _named_npz(path), MODEL, details)
@@ -86,6 +95,13 @@ def load(path: str | Path, kind: type[Any] = BaseEstimator) -> Any:
     """The fitted estimator or result of ``infer`` that ``save`` wrote, from its file or from the directory of its ``model.npz``.
 
     ``kind`` is the class that is needed. A damaged, altered or foreign file, or one of another version, is refused with the reason and what to do.
+
+    Parameters
+    ----------
+    path : path
+        The file, or the directory of a ``model.npz``.
+    kind : type
+        Class that the content must have.
     """
     file = model_file(path)
     content = read_structured(file, MODEL)
