@@ -102,6 +102,15 @@ def test_everything_can_be_imported_by_star() -> None:
     assert {"numpy", "scipy", "sklearn"} <= loaded
 
 
+@pytest.mark.parametrize(
+    "name", ["consensus", "datasets", "engines", "families", "models", "readers", "storage"]
+)
+def test_packages_are_found_after_one_import(name: str) -> None:
+    """As the pages write it: import dmfvi; dmfvi.readers.read_table(...)."""
+    (said, _) = printed_by(f"import dmfvi; print(dmfvi.{name}.__name__)")
+    assert said == f"dmfvi.{name}"
+
+
 @pytest.mark.parametrize("name", ["bayesian", "Bayesian", "_private"])
 def test_an_unknown_name_is_an_attribute_error(name: str) -> None:
     with pytest.raises(AttributeError, match=f"no attribute {name!r}"):

@@ -81,6 +81,27 @@ def test_the_wheel_has_examples_types_and_the_licence(built: tuple[Path, Path]) 
     assert metadata["License-File"] == "LICENSE"
 
 
+def test_the_description_of_the_package_leads_nowhere_outside(built: tuple[Path, Path]) -> None:
+    """No link and no image of the README is relative: an index shows the text without the repository."""
+    with zipfile.ZipFile(built[1]) as archive:
+        about = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = Parser().parsestr(archive.read(about).decode())
+    said = metadata.get_payload()
+    assert isinstance(said, str)
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert not re.findall(r"\]\((?!https?:)", said)
+    assert not re.findall(r"!\[|<img|<a ", said)
+    named = re.findall(r"`((?:docs/|[A-Z])[\w/]*\.(?:md|cff))`", said)
+    readme = (ROOT / "README.md").read_text()
+    links = re.findall(r"(?<!!)\[[^\]]*\]\(([^)]*)\)", readme)
+    assert len(links) >= 20
+    assert set(links) == set(named)  # every link is the name of a file
+    with tarfile.open(built[0]) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    assert set(named) <= inside
+    assert {line for line in readme.splitlines() if line.startswith("#")} <= set(said.splitlines())
+
+
 def test_metadata_are_those_of_today() -> None:
     project = PROJECT["project"]
     assert project["license"] == "BSD-3-Clause"  # an SPDX expression, PEP 639

@@ -47,6 +47,14 @@ def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) ->
     assert len(capsys.readouterr().err.splitlines()) == model.n_rounds_
 
 
+def test_what_is_not_known_yet_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """In the first round of a network nobody has the bound."""
+    BayesianPCA(2, random_state=0, network=Network.ring(5), verbose=2).fit(ROWS)
+    first = capsys.readouterr().err.splitlines()[0]
+    assert "objective" not in first
+    assert "nan" not in first
+
+
 def test_a_json_object_per_line_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     use_json_lines()
     model = fit(1)

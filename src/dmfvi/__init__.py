@@ -74,12 +74,15 @@ _HOME = {
     "save": "storage.models",
 }
 
+#: packages that users address by name; other names of the package are no part of its interface
+_PACKAGES = ("consensus", "datasets", "engines", "families", "models", "readers", "storage")
+
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         found = getattr(import_module(f"dmfvi.{_HOME[name]}"), name)
-    elif name == "storage":
-        found = import_module("dmfvi.storage")
+    elif name in _PACKAGES:
+        found = import_module(f"dmfvi.{name}")
     elif name == "__all__":
         found = sorted([*_HOME, *_estimators(), "storage", "__version__"])
     elif name[0].isupper() and name in _estimators():

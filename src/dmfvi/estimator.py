@@ -26,12 +26,14 @@ from dmfvi.linalg import FloatArray
 from dmfvi.network import Network
 from dmfvi.presentation import PresentationMixin
 from dmfvi.shard_lists import PER_SHARD, answering_lists
+from dmfvi.sizes import check_size
 from dmfvi.uncertainty import Context, UncertaintyMixin
 from dmfvi.validation import (
     check_complete,
     check_numeric,
     check_one_shard_per_node,
     check_positive,
+    check_seed,
     check_shards,
     check_whole,
     is_shard_list,
@@ -200,6 +202,7 @@ class NetworkEstimator(PresentationMixin, UncertaintyMixin, ExportMixin, Fitted,
         """The session of one fit."""
         if self.tol is not None:
             check_positive("tol", self.tol)
+        check_seed(getattr(self, "random_state", None))
         check_whole("max_iter", self.max_iter, 1)
         n_init = getattr(self, "n_init", 1)
         # "auto" where it is the default: the model has several kinds of starts
@@ -229,8 +232,9 @@ class NetworkEstimator(PresentationMixin, UncertaintyMixin, ExportMixin, Fitted,
             session.refuse_parts(len(X))
             shards = check_shards(X, allow_empty=allow_empty)
             for i, shard in enumerate(shards):
+                names = list(X[i].columns) if hasattr(X[i], "columns") else None
+                check_size([shard], names, f"shard {i}: ", whole=False)
                 if not self._takes_missing:
-                    names = list(X[i].columns) if hasattr(X[i], "columns") else None
                     check_complete(shard, names, type(self).__name__, f"shard {i}")
             filled = next((part for part in X if len(part)), X[0])
             self._validated(filled, reset, min(least, len(filled)))
@@ -239,6 +243,8 @@ class NetworkEstimator(PresentationMixin, UncertaintyMixin, ExportMixin, Fitted,
         else:
             shards = [self._validated(unmasked(X), reset, least)]
         if reset:
+            if session.whole:
+                check_size(shards, getattr(self, "feature_names_in_", None))
             warn_of_ids(shards, getattr(self, "feature_names_in_", None), stacklevel)
             if self._takes_missing:
                 warn_of_empty_samples(shards, stacklevel)
@@ -309,8 +315,10 @@ class NetworkEstimator(PresentationMixin, UncertaintyMixin, ExportMixin, Fitted,
                 ensure_min_samples=least,
             )
         )
+        names = getattr(self, "feature_names_in_", None)
+        check_size([made], names, whole=False)
         if not self._takes_missing:
-            check_complete(made, getattr(self, "feature_names_in_", None), type(self).__name__)
+            check_complete(made, names, type(self).__name__)
         return made
 
     def _fit(

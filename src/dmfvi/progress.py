@@ -271,6 +271,8 @@ def _named(names: Sequence[Any], nodes: Sequence[Any]) -> Sequence[Any]:
 def _in_words(facts: dict[str, Any]) -> str:
     words: list[str] = []
     for name, value in facts.items():
+        if isinstance(value, float) and math.isnan(value):
+            continue  # not known yet: the bound of a network's first round
         if name.startswith("max_"):
             words[-1] += f"/{value}"
         elif isinstance(value, float):

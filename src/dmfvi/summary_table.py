@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmfvi.extras import lacking
 from dmfvi.linalg import FloatArray
 from dmfvi.validation import check_level
 
@@ -81,8 +82,10 @@ class SummaryTable(NamedTuple):
 
     def frame(self) -> Any:
         """As a pandas DataFrame, the terms as its index."""
-        import pandas
-
+        try:
+            import pandas
+        except ImportError as error:
+            raise lacking("a frame", "pandas", "pandas") from error
         made = pandas.DataFrame(self.rows, columns=list(Row._fields)).set_index("term")
         return made[self.columns[1:]]
 

@@ -32,13 +32,17 @@ def unmasked(data: Any) -> Any:
 
 
 def check_numeric(data: Any, where: str = "") -> None:
-    """Refuse columns of words in a data frame, by name."""
+    """Refuse columns of words in a data frame, by name, and a dict that is meant as a frame."""
+    if isinstance(data, dict):
+        raise TypeError(
+            f"{where}received a dict: pass an array or a frame, for example pandas.DataFrame(data)"
+        )
     if not hasattr(data, "columns") or not hasattr(data, "iloc"):
         return
     words = [
         str(name)
         for position, name in enumerate(data.columns)
-        if getattr(data.dtypes.iloc[position], "kind", "O") in "OSUM"
+        if getattr(data.dtypes.iloc[position], "kind", "O") in "OSUMm"
         and not _holds_numbers(data.iloc[:, position])
     ]
     if words:
@@ -52,7 +56,7 @@ def _holds_numbers(column: Any) -> bool:
         np.asarray(column, dtype=np.float64)
     except (ValueError, TypeError):
         return False
-    return getattr(column.dtype, "kind", "O") != "M"
+    return getattr(column.dtype, "kind", "O") not in "Mm"
 
 
 def check_complete(
@@ -174,8 +178,10 @@ ID_ENDING = re.compile(
 )
 #: ratio of the columns' standard deviations from which they have different units
 UNITS_APART = 1000.0
-#: fewer rows may well have different whole numbers
-FEWEST_IDS = 10
+#: fewer rows may well have different whole numbers, whatever the column is called
+FEWEST_IDS = 4
+#: fewer rows may well be 0, 1, 2, ...
+FEWEST_COUNTED = 10
 
 
 def warn_of_ids(parts: Sequence[Any], names: Sequence[Any] | None, stacklevel: int = 4) -> None:
@@ -201,7 +207,7 @@ def warn_of_ids(parts: Sequence[Any], names: Sequence[Any] | None, stacklevel: i
         distinct = beyond or len(np.unique(column)) == len(column)
         called_so = bool(ID_NAME.search(str(name)) or ID_ENDING.search(str(name)))
         counted = cells[0] in (0, 1) and (np.diff(cells) == 1).all()
-        if (called_so and distinct) or counted:
+        if (called_so and distinct) or (counted and len(cells) >= FEWEST_COUNTED):
             found.append(str(name))
     if found:
         warnings.warn(
@@ -275,15 +281,29 @@ def check_whole(name: str, value: Any, least: int) -> None:
 
 def check_level(level: Any) -> None:
     """The probability of an interval."""
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie in (0, 1), received {level!r}")
+    if not isinstance(level, Real) or not 0 < float(level) < 1:
+        raise ValueError(f"level must lie in (0, 1), received {plain(level)!r}")
+
+
+def check_seed(value: Any, name: str = "random_state") -> None:
+    """What ``sklearn.utils.check_random_state`` takes."""
+    if value is None or value is np.random or isinstance(value, np.random.RandomState):
+        return
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not 0 <= value < 2**32:
+        raise ValueError(
+            f"{name} must be a whole number from 0 to {2**32 - 1}, received {plain(value)!r}"
+        )
 
 
 def check_positive(name: str, value: Any, optional: bool = False) -> None:
     """A parameter that must be a positive number, or None if it is ``optional``."""
     if value is None and optional:
         return
-    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if number and float(value) == np.inf:
+        raise ValueError(f"{name} must be finite, received {plain(value)!r}")
+    if not number or not float(value) > 0:
         raise ValueError(f"{name} must be positive, received {plain(value)!r}")
 
 

@@ -189,7 +189,7 @@ def test_versions_tell_nodes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         ("bayesian-gaussian-mixture", {"n_components": 0}, "n_components must be"),
         ("bayesian-pca", {"n_components": 9}, "larger than n_features"),
         ("bayesian-pca", {"max_iter": 0}, "max_iter must be"),
-        ("bayesian-pca", {"random_state": -1}, "Seed must be"),
+        ("bayesian-pca", {"random_state": -1}, "random_state must be a whole number"),
         ("rating-factorization", {"rating_scale": [2, 3]}, "outside the scale"),
     ],
 )

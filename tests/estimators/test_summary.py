@@ -36,6 +36,15 @@ TERMS = {
 }
 
 
+def test_a_frame_without_pandas_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    model = FITS["pca"]()
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"a frame needs pandas: pip install -e '.\[pandas\]'"):
+        model.summary_frame()
+
+
 def test_the_table_fits_a_terminal() -> None:
     """Eighty columns: with less space between columns, then with long terms on lines of their own."""
     odds = (1.2345e-05, 1.2345e-06, 1.2345e-04)

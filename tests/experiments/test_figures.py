@@ -28,6 +28,12 @@ def test_a_system_has_one_colour_under_every_label(label: str, system: str) -> N
     assert colour_of(label) == COLOURS[system]
 
 
+def test_systems_of_the_table_of_ratings_can_be_told_apart() -> None:
+    systems = ["film-mean", "bias", "C-PPCA", "D-PPCA", "C-BPCA", "D-BPCA", "ratings"]
+    assert len({colour_of(name) for name in systems}) == len(systems)
+    assert colour_of("C-BPCA") == colour_of("BPCA")
+
+
 def test_runs_and_those_that_have_not_converged_are_in_the_picture() -> None:
     figure = Figure()
     found = [{"D-PPCA converged": 0.0}, {"D-PPCA converged": 1.0}, {"converged": 0.0}]

@@ -16,11 +16,14 @@ from dmfvi import (
     BayesianLinearRegression,
     BayesianLogisticRegression,
     BayesianPCA,
+    BayesianPoissonRegression,
     CategoricalHMM,
+    CoxRegression,
     Federation,
     GaussianHMM,
     LatentDirichletAllocation,
     Links,
+    MixedModel,
     MixtureOfPCA,
     Network,
     RatingFactorization,
@@ -59,6 +62,14 @@ CALLS = {
     "ring of none": Call(lambda: Network.ring(0), "node"),
     "two parts": Call(lambda: Network.from_edges([(0, 1), (2, 3)]), "add an edge between 0 and 2"),
     "a loop": Call(lambda: Network.from_edges([(0, 0), (0, 1)]), "has self-loops at [0]"),
+    "half a node": Call(lambda: Network.ring(3.5), "whole number of nodes"),
+    "no network": Call(
+        lambda: BayesianPCA(1, network=Federation(None)).fit(X), "received NoneType", TypeError
+    ),
+    "no jobs": Call(
+        lambda: BayesianPCA(1, network=Federation(RING, n_jobs=0)).fit(X), "n_jobs must be"
+    ),
+    "a late past": Call(lambda: Links(delay=-1), "delay must be a whole number"),
     "an unknown rule": Call(lambda: consensus.make("magic", RING), "magic"),
     "an unknown engine": Call(lambda: engines.make("cloud"), "cloud"),
     "a lossless loss": Call(lambda: Links(loss=1.5), "loss"),
@@ -110,6 +121,33 @@ CALLS = {
         lambda: BayesianPCA(1).fit(FRAME).transform([FRAME, FRAME[list("dcba")]]), "eature names"
     ),
     "other width": Call(lambda: BayesianPCA(1).fit(X).transform(X[:, :2]), "features"),
+    "a dict": Call(
+        lambda: BayesianPCA(1).fit({"a": [1, 2]}), "pass an array or a frame", TypeError
+    ),
+    "a scalar": Call(lambda: BayesianPCA(1).fit(3), "2D array"),
+    "three axes": Call(lambda: BayesianPCA(1).fit(np.zeros((3, 3, 3))), "dim 3"),
+    "complex numbers": Call(lambda: BayesianPCA(1).fit(1j * X), "Complex data not supported"),
+    "spans of time": Call(
+        lambda: BayesianPCA(1).fit(FRAME.assign(t=pandas.to_timedelta(np.arange(30), "D"))),
+        "columns ['t'] hold text or dates",
+    ),
+    "categories": Call(
+        lambda: BayesianPCA(1).fit(FRAME.assign(k=pandas.Categorical(["u", "v"] * 15))),
+        "columns ['k'] hold text or dates",
+    ),
+    "huge values": Call(
+        lambda: BayesianPCA(1).fit(FRAME * 1e200), "column 'a' has values of size 1.21e+200"
+    ),
+    "tiny values": Call(lambda: BayesianGaussianMixture(2).fit(X * 1e-200), "below 1e-75"),
+    "huge values in a shard": Call(
+        lambda: BayesianPCA(1, network=RING).fit([X, X * 1e99, X]), "shard 1: column 1 has values"
+    ),
+    "huge values to predict": Call(
+        lambda: BayesianLinearRegression().fit(X, Y).predict(X * 1e300), "above 1e+75"
+    ),
+    "a row to predict": Call(
+        lambda: BayesianLinearRegression().fit(X, Y).predict(X[0]), "Reshape your data"
+    ),
     # parameters
     "no components": Call(lambda: BayesianPCA(0).fit(X), "n_components must be a whole number"),
     "half a component": Call(
@@ -117,6 +155,16 @@ CALLS = {
     ),
     "too many": Call(lambda: BayesianPCA(9).fit(X), "n_components=9 is larger than n_features=4"),
     "no tol": Call(lambda: BayesianPCA(1, tol=0).fit(X), "tol must be positive"),
+    "endless tol": Call(lambda: BayesianPCA(1, tol=np.inf).fit(X), "tol must be finite"),
+    "a word as tol": Call(lambda: BayesianPCA(1, tol="1e-3").fit(X), "tol must be positive"),
+    "a negative seed": Call(
+        lambda: BayesianPCA(1, random_state=-1).fit(X),
+        "random_state must be a whole number from 0 to 4294967295, received -1",
+    ),
+    "a generator as seed": Call(
+        lambda: BayesianPCA(1, random_state=np.random.default_rng(0)).fit(X),
+        "random_state must be a whole number",
+    ),
     "no iterations": Call(
         lambda: BayesianPCA(1, max_iter=0).fit(X), "max_iter must be a whole number"
     ),
@@ -132,6 +180,15 @@ CALLS = {
     ),
     "node 9": Call(lambda: BayesianPCA(1).fit(X).at_node(9), "node must be below 1"),
     "level": Call(lambda: BayesianPCA(1).fit(X).impute_interval(X, 2), "level must lie in (0, 1)"),
+    "a word as level": Call(
+        lambda: BayesianPCA(1).fit(X).impute_interval(X, "0.9"), "level must lie in (0, 1)"
+    ),
+    "an unknown quantity": Call(
+        lambda: BayesianPCA(1).fit(X).uncertainty("nope"), "has no uncertainty of 'nope'"
+    ),
+    "negative weights": Call(
+        lambda: BayesianPCA(1).fit(X, sample_weight=-np.ones(30)), "must be finite and not negative"
+    ),
     "draws": Call(
         lambda: BayesianPCA(1).fit(X).impute(X, n_draws=-1), "n_draws must be a whole number"
     ),
@@ -163,6 +220,57 @@ CALLS = {
     "one target for shards": Call(
         lambda: BayesianLinearRegression(network=RING).fit([X, X, X], Y), "pass y as a list too"
     ),
+    "endless precision": Call(
+        lambda: BayesianLinearRegression(prior_precision=np.inf).fit(X, Y), "positive and finite"
+    ),
+    "a word as precision": Call(
+        lambda: BayesianLinearRegression(prior_precision="learned").fit(X, Y),
+        "prior_precision of a BayesianLinearRegression must be positive",
+    ),
+    "a word as precision of a Cox model": Call(
+        lambda: CoxRegression(prior_precision="x").fit(X, np.abs(X[:, 0]) + 1, Y),
+        "prior_precision of a CoxRegression must be positive",
+    ),
+    "huge targets": Call(
+        lambda: BayesianLinearRegression().fit(X, 1e200 * X[:, 0]), "y has values of size 1.21e+200"
+    ),
+    "huge counts": Call(
+        lambda: BayesianPoissonRegression().fit(X, 1e300 * Y), "y has values of size 1e+300"
+    ),
+    "no labels": Call(
+        lambda: BayesianLogisticRegression().fit(X, np.array(["a", None] * 15, dtype=object)),
+        "y has no label in sample 2",
+    ),
+    "labels of several types": Call(
+        lambda: BayesianLogisticRegression().fit(X, np.array(["a", 1] * 15, dtype=object)),
+        "y has labels of several types ['int', 'str']",
+    ),
+    "labels of another type in a shard": Call(
+        lambda: BayesianLogisticRegression(network=RING).fit([X, X, X], [Y, Y, Y.astype(str)]),
+        "y is text in shard 2 and numbers in shard 0",
+    ),
+    "negative weights of rows": Call(
+        lambda: BayesianLinearRegression().fit(X, Y, sample_weight=-np.ones(30)),
+        "sample_weight must not be negative",
+    ),
+    "too few weights": Call(
+        lambda: BayesianLinearRegression().fit(X, Y, sample_weight=np.ones(3)),
+        "one finite number for each of 30 rows, received 3",
+    ),
+    "a list of too few targets": Call(
+        lambda: BayesianLinearRegression(network=RING).fit([X, X, X], [Y, Y]), "do not match"
+    ),
+    "a target too short in a shard": Call(
+        lambda: BayesianLinearRegression(network=RING).fit([X, X, X], [Y, Y, Y[:5]]),
+        "do not match",
+    ),
+    "negative times": Call(lambda: CoxRegression().fit(X, -np.ones(30), Y), "not negative"),
+    "another event": Call(
+        lambda: CoxRegression().fit(X, np.ones(30), Y + 1), "event must be 1 (it happened) or 0"
+    ),
+    "few groups": Call(
+        lambda: MixedModel().fit(X, Y, groups=[1, 2]), "one label for each of 30 rows, received 2"
+    ),
     # counts and chains
     "negative counts": Call(lambda: LatentDirichletAllocation(2).fit(-COUNTS), "counts"),
     "parts of counts": Call(lambda: LatentDirichletAllocation(0).fit(COUNTS), "n_components"),
@@ -181,6 +289,17 @@ CALLS = {
     "off the scale": Call(
         lambda: RatingFactorization(1, rating_scale=(1, 2)).fit(RATINGS),
         "is outside the scale 1..2",
+    ),
+    "huge ratings": Call(
+        lambda: RatingFactorization(1).fit(([0, 1], [0, 1], [1.0, 1e50])), "is above 3.4e+38"
+    ),
+    "ratings that are words": Call(
+        lambda: RatingFactorization(1).fit(([0, 1], [0, 1], ["a", "b"])),
+        "ratings must be numbers",
+        TypeError,
+    ),
+    "a negative id": Call(
+        lambda: RatingFactorization(1).fit(([-1, 0], [0, 1], [1.0, 2.0])), "is negative"
     ),
     "odd rows": Call(lambda: StructureFromMotion().fit(X[:29]), "29 rows, an odd number"),
     "few points": Call(lambda: StructureFromMotion().fit(X[:, :2]), "points"),

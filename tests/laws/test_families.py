@@ -307,8 +307,8 @@ def test_a_product_speaks_by_name() -> None:
     assert repr(Gamma.from_parameters(3.0, 2.0)) == "Gamma(shape=3., rate=2.)"
 
 
-@pytest.mark.parametrize("probability", [1.5, -0.1, float("nan")])
-def test_quantiles_of_what_is_no_probability_are_refused(probability: float) -> None:
+@pytest.mark.parametrize("probability", [1.5, -0.1, float("nan"), "half"])
+def test_quantiles_of_what_is_no_probability_are_refused(probability: Any) -> None:
     q = Gamma.from_parameters([2.0, 3.0], [1.0, 4.0])
     for each in (q, Product(rate=q, level=Normal.from_parameters(0.0, 1.0))):
         with pytest.raises(ValueError, match=r"probability must lie in \[0, 1\], received"):

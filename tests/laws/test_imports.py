@@ -11,7 +11,7 @@ import dmfvi
 SOURCE = Path(dmfvi.__file__).parent
 #: packages in the order in which they may import; a module belongs to the longest name that it begins with
 ORDER = [
-    ["tags", "linalg", "extras", "lifetime", "compiling", "jit", "chunks"],
+    ["tags", "linalg", "sizes", "extras", "lifetime", "compiling", "jit", "chunks"],
     ["families"],
     ["network"],
     ["storage.files", "storage.archive", "storage.structured"],

@@ -15,6 +15,7 @@ from dmfvi.cli.example import example
 from dmfvi.cli.fit import CommandOfKinds, fit, models
 from dmfvi.cli.impute import impute
 from dmfvi.cli.node import keys_app, launch, node
+from dmfvi.cli.options import LARGEST_SEED
 from dmfvi.cli.output import check_file, check_folder
 from dmfvi.cli.predict import load_estimator, predict
 from dmfvi.cli.ratings import app as ratings_app
@@ -68,7 +69,9 @@ def common(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Directory of the figure.")] = Path("dmfvi-demo"),
-    seed: Annotated[int, typer.Option(help="Seed of the data and the start.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the data and the start.", min=0, max=LARGEST_SEED)
+    ] = 0,
 ) -> None:
     """Five cameras on a ring learn one Bayesian PCA model from data with missing entries.
 
@@ -150,11 +153,12 @@ def warmup(
     """
     from time import perf_counter
 
+    from dmfvi.models.ratings.estimator import MOST_COMPONENTS
     from dmfvi.warmup import warm_up
 
-    wrong = [n for n in components or [] if n < 1]
+    wrong = [n for n in components or [] if not 1 <= n <= MOST_COMPONENTS]
     if wrong:
-        raise ValueError(f"--components must be at least 1, received {wrong[0]}")
+        raise ValueError(f"--components must be 1 to {MOST_COMPONENTS}, received {wrong[0]}")
     began = perf_counter()
     with on_interrupt("what is compiled is kept, the same command continues"):
         for name in warm_up(components or (12,)):

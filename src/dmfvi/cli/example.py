@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from dmfvi.cli.options import LARGEST_SEED
 from dmfvi.cli.output import check_folder, console
 from dmfvi.storage.files import write_text
 
@@ -37,7 +38,9 @@ def example(
         ),
     ],
     folder: Annotated[Path, typer.Argument(help="Folder for the files.")],
-    seed: Annotated[int, typer.Option(help="Seed of the generated data.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the generated data.", min=0, max=LARGEST_SEED)
+    ] = 0,
 ) -> None:
     """Write example files, data or programs, and print commands to try on them.
 

@@ -20,6 +20,7 @@ from typer.core import TyperCommand
 from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.cli.network import Topology, make_network
 from dmfvi.cli.options import (
+    LARGEST_SEED,
     Columns,
     Decimal,
     Drop,
@@ -29,6 +30,7 @@ from dmfvi.cli.options import (
     Missing,
     Percent,
     Separator,
+    column_of,
     reading_of,
 )
 from dmfvi.cli.output import (
@@ -120,7 +122,10 @@ def fit(
     max_iter: Annotated[
         int | None, typer.Option(help="Maximum number of sweeps over the data.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the start, 0 by default.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Seed of the start, 0 by default.", min=0, max=LARGEST_SEED),
+    ] = None,
     nodes: Annotated[
         int | None,
         typer.Option(help="Number of nodes to split the rows over; by default one per file."),
@@ -164,12 +169,12 @@ def fit(
         "tol": tol,
         "max_iter": max_iter,
         "random_state": seed,
-        "target": None if target is None else _value(target),
-        "time": None if time is None else _value(time),
-        "event": None if event is None else _value(event),
-        "strata": None if strata is None else _value(strata),
-        "groups": None if groups is None else _value(groups),
-        "sequence": None if sequence is None else _value(sequence),
+        "target": column_of(target),
+        "time": column_of(time),
+        "event": column_of(event),
+        "strata": column_of(strata),
+        "groups": column_of(groups),
+        "sequence": column_of(sequence),
         "formula": formula,
     }
     given = {name: value for name, value in short.items() if value is not None}
@@ -322,7 +327,8 @@ def _fit_here(
 
 
 def _number_of_nodes(kind: str, alone: bool, files: list[Path], nodes: int | None) -> int:
-    twice = {str(file) for file in files if files.count(file) > 1}
+    same = [file.resolve() for file in files]  # links too
+    twice = {str(file) for file, real in zip(files, same, strict=True) if same.count(real) > 1}
     if twice:
         raise ValueError(f"DATA names {min(twice)} twice: a node's rows would count twice")
     if len(files) > 1 and nodes not in (None, len(files)):

@@ -16,6 +16,7 @@ import typer
 from rich.markup import escape
 
 from dmfvi.cli.options import (
+    LARGEST_SEED,
     Columns,
     Decimal,
     Drop,
@@ -71,7 +72,7 @@ def impute(
         int,
         typer.Option(help="Write this many random draws, .1, .2, ... instead of means."),
     ] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.", min=0, max=LARGEST_SEED)] = 0,
     interval: Annotated[
         bool, typer.Option(help="Also write ends of predictive intervals (.low, .high).")
     ] = False,
@@ -219,7 +220,7 @@ def _filler(
     """The model of a directory, or one that is fitted to the table; and where it was asked for, the calibration of its intervals."""
     from dmfvi.deploy.kinds import KINDS, ModelSettings
     from dmfvi.models.pca.imputer import Imputer, usual_candidates
-    from dmfvi.validation import name_features
+    from dmfvi.validation import name_features, warn_of_ids
 
     word, held_out = str(model), calibration is Calibration.HELD_OUT
     if not _is_kind(model):
@@ -247,6 +248,7 @@ def _filler(
         for each in (made, made.estimator_):
             name_features(each, names)
         return made.estimator_, made
+    warn_of_ids([rows], names)
     tried = Imputer(AUTO, calibration=calibration.value).fit(rows)
     labels = list(usual_candidates(rows.shape[1]))
     order = sorted(range(len(labels)), key=lambda i: -tried.lower_bounds_[i])

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from dmfvi.readers.tables import Reading
 
 FILES = "File of the table"
+#: what generators of random numbers take
+LARGEST_SEED = 2**32 - 1
 Header = Annotated[
     bool | None,
     typer.Option(
@@ -82,9 +84,17 @@ def reading_of(
         separator = "\t"
     return Reading(
         TableFormat(header, separator, decimal, tuple(missing or ()), percent, encoding),
-        Selection(_names(columns), _names(drop), _names(id)),
+        Selection(_names(columns, "columns"), _names(drop, "drop"), _names(id, "id")),
     )
 
 
-def _names(given: list[str] | None) -> tuple[str, ...]:
+def _names(given: list[str] | None, option: str) -> tuple[str, ...]:
+    for text in given or ():
+        if not text.strip(", "):  # an unset variable of a script, for example
+            raise ValueError(f"--{option} {text!r} names no column: leave it out, or name some")
     return tuple(name.strip() for text in given or () for name in text.split(",") if name.strip())
+
+
+def column_of(text: str | None) -> str | int | None:
+    """A column by its name, or by its number."""
+    return int(text) if text is not None and text.isdecimal() else text

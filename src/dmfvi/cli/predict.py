@@ -308,7 +308,8 @@ def input_of(
                 "name them in this order, or leave --columns out"
             )
     data = sheet.numbers(positions)
-    check_finite(Table(data, [sheet.name(p) for p in positions]), file)
+    names_here = None if sheet.columns is None else [sheet.columns[p] for p in positions]
+    check_finite(Table(data, names_here), file)
     carried = [p for p in range(sheet.width) if p not in positions]
     return Input(sheet, data, positions, carried, dropped)
 

@@ -20,6 +20,7 @@ from rich.table import Table as RichTable
 from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.cli.fit import Where, converged_words
 from dmfvi.cli.network import Topology
+from dmfvi.cli.options import LARGEST_SEED
 from dmfvi.cli.output import (
     Json,
     Quiet,
@@ -125,7 +126,9 @@ def fit(
     columns: Columns = None,
     text_ids: Annotated[bool | None, typer.Option(help="Ids are text.")] = None,
     cache: Annotated[bool, typer.Option(help="Keep a compact copy of parsed ratings.")] = True,
-    seed: Annotated[int, typer.Option(help="Seed of the start and of the hold-out.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the start and of the hold-out.", min=0, max=LARGEST_SEED)
+    ] = 0,
     engine: Annotated[
         Where,
         typer.Option(
@@ -258,7 +261,7 @@ def recommend(
         Strategy,
         typer.Option(help="Expected rating, its upper confidence bound, or a posterior draw."),
     ] = Strategy.mean,
-    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.", min=0, max=LARGEST_SEED)] = 0,
 ) -> None:
     """Recommend items that a user has not rated yet, for one user or for many in a file.
 
@@ -321,8 +324,8 @@ def _check_fit(
         raise ValueError("--top-n needs --holdout or --probe: nothing is held out")
     if top_n is not None and top_n < 1:
         raise ValueError(f"--top-n must be at least 1, received {top_n}")
-    if tol is not None and not tol > 0:
-        raise ValueError(f"--tol must be positive, received {tol}")
+    if tol is not None and not 0 < tol < float("inf"):
+        raise ValueError(f"--tol must be positive and finite, received {tol}")
     if sweeps < 1:
         raise ValueError(f"--sweeps must be at least 1, received {sweeps}")
     if not 1 <= components <= 32:

@@ -10,6 +10,7 @@ import typer
 
 from dmfvi.cli.exit_codes import ExitCode
 from dmfvi.cli.network import Topology, make_network
+from dmfvi.cli.options import LARGEST_SEED
 from dmfvi.cli.output import (
     Json,
     Quiet,
@@ -70,7 +71,7 @@ def sfm(
     ] = False,
     out: Annotated[Path, typer.Option(help="Directory of the results.")] = Path("dmfvi-sfm"),
     max_iter: Annotated[int, typer.Option(help="Maximum number of sweeps over the tracks.")] = 5000,
-    seed: Annotated[int, typer.Option(help="Seed of the start.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the start.", min=0, max=LARGEST_SEED)] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -97,6 +98,8 @@ def sfm(
         read = read_tracks(tracks, named, matrix=matrix)
         chosen = _one_motion(read, motion)
         if min_frames is not None:
+            if min_frames < 1:
+                raise ValueError(f"--min-frames must be at least 1, received {min_frames}")
             chosen = chosen.seen_in(min_frames)
         _check_seen(chosen, tracks)
         try:

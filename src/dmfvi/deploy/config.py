@@ -19,6 +19,7 @@ from dmfvi.engines.net.membership import LARGEST_ID, MOST_NEIGHBOURS, MOST_NODES
 from dmfvi.engines.net.zenoh import Identity, check_loopback
 from dmfvi.readers.table_format import TableFormat, file_setting
 from dmfvi.readers.tables import Reading, Selection
+from dmfvi.storage.files import check_exists
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,7 @@ class NodeConfig:
 def read_config(path: str | Path, insecure: bool = False) -> NodeConfig:
     """Read and check a node's file; paths in it are relative to it."""
     file = Path(path)
-    if not file.exists():
-        raise FileNotFoundError(f"{file} does not exist")
+    check_exists(file)
     try:
         content = tomllib.loads(file.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -90,6 +90,11 @@ def config_of(content: Mapping[str, Any], file: Path, insecure: bool = False) ->
             f"received {node['compression']!r}"
         )
     peers = _peers(content.get("peers", {}), number, file)
+    own = [peer for peer, address in peers.items() if address == node["listen"]]
+    if own:
+        raise ValueError(
+            f"{file}: [peers] gives node {own[0]} the address {node['listen']} at which node {number} itself listens"
+        )
     here = file.parent
     identity = _identity(content.get("tls"), here, file, number)
     if identity is None:

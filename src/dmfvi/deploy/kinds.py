@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
-from sklearn.utils import check_random_state
 
 from dmfvi import __version__
 from dmfvi.consensus import RULES, ExactSum
@@ -32,7 +31,8 @@ from dmfvi.models import ESTIMATORS
 from dmfvi.models.regression.formula import parsed, target_of, target_variables
 from dmfvi.network import Network
 from dmfvi.readers.tables import Reading, Table, read_as
-from dmfvi.validation import name_features, warn_of_ids, warn_of_units
+from dmfvi.sizes import check_size
+from dmfvi.validation import check_seed, name_features, warn_of_ids, warn_of_units
 
 #: what ``dmfvi fit`` and ``dmfvi node`` run by default
 DEFAULT_KIND = "bayesian-pca"
@@ -216,7 +216,7 @@ class ModelSettings:
         """
         if self.kind not in NETWORK_KINDS:
             raise ValueError(f"a {self.kind} runs on one machine only, it has no network")
-        check_random_state(self.settings["random_state"])
+        check_seed(self.settings["random_state"])
         with warnings.catch_warnings(), suppress(FirstMessage):
             warnings.simplefilter("ignore")
             self.fit(data, Network.of_component(2, [(0, 1)]), Rehearsal())
@@ -235,6 +235,8 @@ class ModelSettings:
             model.set_params(network=where, verbose=verbose)
         rows, columns, further = self.arguments(data)
         if not self._as_frame:
+            if model._data_form == "rows" and (network is None or engine == "local"):
+                check_size([rows], columns)
             warn_of_ids([rows], columns)
         if model._one_noise:
             warn_of_units([rows], columns)

@@ -20,7 +20,12 @@ COLOURS = {
     "BPCA": "#7fb3d5",
     "D-BPCA": "#33658a",
     "D-BPCA affine": "#4f9d69",
+    "film-mean": "#c9c9c9",
+    "bias": "#6b705c",
+    "ratings": "#a05195",
 }
+#: the systems on one machine, as the paper's table of ratings calls them
+COLOURS |= {"C-PPCA": COLOURS["PPCA"], "C-BPCA": COLOURS["BPCA"]}
 OTHER_COLOURS = ("#a05195", "#d45087", "#665191", "#2f4b7c", "#b5838d", "#6b705c")
 
 

@@ -22,7 +22,10 @@ def _of_probabilities(quantile: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(quantile)
     def checked(self: Any, probability: Any) -> Any:
-        given = np.asarray(probability)
+        try:
+            given = np.asarray(probability, dtype=np.float64)
+        except (TypeError, ValueError):
+            given = np.array(np.nan)
         if not ((given >= 0) & (given <= 1)).all():
             raise ValueError(f"probability must lie in [0, 1], received {probability!r}")
         return quantile(self, probability)

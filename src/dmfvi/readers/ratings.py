@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmfvi.extras import lacking
+from dmfvi.linalg import FloatArray
 from dmfvi.models.ratings.ids import IdIndex
 from dmfvi.models.ratings.table import RatingTable
 from dmfvi.readers.rating_cache import cached
@@ -267,6 +268,18 @@ def _compact(table: RatingTable) -> RatingTable:
     return RatingTable(table.users, items, ratings, table.user_ids, table.item_ids)
 
 
+def _single_precision(ratings: FloatArray, file: Path) -> NDArray[np.float32]:
+    """Ratings as they are kept; what would become infinite is refused."""
+    largest = float(np.finfo(np.float32).max)
+    with np.errstate(invalid="ignore"):
+        beyond = np.isfinite(ratings) & (np.abs(ratings) > largest)
+    if beyond.any():
+        raise ValueError(
+            f"{file}: rating {float(ratings[beyond][0]):g} is above {largest:.2g}: give ratings another unit"
+        )
+    return ratings.astype(np.float32)
+
+
 def _read_text_ids(source: Source) -> RatingTable:
     """Ids that are words: read with the csv module, which knows quotes."""
     file = source.files[0]
@@ -287,7 +300,7 @@ def _read_text_ids(source: Source) -> RatingTable:
         RatingTable(
             np.array(users, dtype=np.int32),
             np.array(items, dtype=np.int32),
-            np.array(ratings, dtype=np.float32),
+            _single_precision(np.array(ratings), file),
             np.array(list(user_codes)),
             np.array(list(item_codes)),
         )

@@ -24,6 +24,8 @@ from dmfvi.storage.files import check_exists
 
 #: what people also write for a missing cell; only where it is declared
 PERHAPS_MISSING = frozenset({"-", "--", ".", "missing", "unknown", "#value!", "#ref!", "#div/0!"})
+#: digits that are no number: a code such as 007
+ZERO_FIRST = re.compile(r"-?0\d+")
 SEPARATORS = (",", ";", "\t", "|")
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+(\.\d{3})*,\d+\s*")
 #: columns to name in a message, at most
@@ -116,6 +118,8 @@ class Sheet:
                 )
             return np.array(cells)
         values = np.array([self.format.number(cell) for cell in cells])
+        if any(ZERO_FIRST.fullmatch(cell) for cell in cells):
+            return np.array(cells)  # 007 is no 7
         if not all(cell.removeprefix("-").isdigit() for cell in cells):
             return values
         exact = [int(cell) for cell in cells]  # floats would take neighbours above 2^53 for one
@@ -244,10 +248,13 @@ def _read_text(file: Path, how: TableFormat) -> Sheet:
     try:
         text = file.read_text(encoding="utf-8-sig" if utf8 else how.encoding)
     except UnicodeError as error:
+        with file.open("rb") as opened:
+            marked = opened.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        found = "utf-16" if marked else "cp1252"
+        why = "" if marked else " for a file of Excel on Windows"
         raise ValueError(
             f"{file} is not {how.encoding.upper()} text ({error}): save it as UTF-8, or name its encoding, "
-            f"for example {how.said('encoding', 'cp1252')} for a file of Excel on Windows"
-            + how.in_python("encoding='cp1252'")
+            f"for example {how.said('encoding', found)}{why}{how.in_python(f'encoding={found!r}')}"
         ) from error
     if "\0" in text[:10_000]:
         raise ValueError(f"{file} is not text: it holds zero bytes")

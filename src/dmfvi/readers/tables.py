@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dmfvi.linalg import FloatArray
 from dmfvi.readers.sheets import Sheet, read_sheet
 from dmfvi.readers.table_format import TableFormat, shell_option
+from dmfvi.sizes import check_size
 from dmfvi.storage.files import check_exists
 
 #: a column by its name, or by its number from 1
@@ -52,6 +53,8 @@ class Table(NamedTuple):
             if column not in self.columns:
                 raise ValueError(f"{what} = {column!r} is none of the columns {self.columns[:10]}")
             return self.columns.index(column)
+        if self.columns is not None and str(column) in self.columns:
+            return self.columns.index(str(column))  # a name that is a number, as in Sheet
         width = self.data.shape[1]
         numbers = list(self.numbers or range(1, width + 1))
         if column not in numbers:
@@ -220,13 +223,14 @@ def number_of(column: Column, width: int, file: Path) -> int:
 
 
 def check_finite(table: Table, file: Path) -> None:
-    """Refuse infinities, by name."""
+    """Refuse infinities and what is too large for any model, by name."""
     infinite = np.argwhere(np.isinf(table.data))
     if len(infinite):
         row, column = infinite[0]
         raise ValueError(
             f"{file}, sample {row + 1}, column {_name(table, column)} is infinite: leave unknown cells empty"
         )
+    check_size([table.data], table.columns, f"{file}, ", whole=False)
 
 
 def _name(table: Table, column: int) -> str:

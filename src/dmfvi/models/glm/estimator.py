@@ -33,6 +33,7 @@ from dmfvi.models.glm.targets import (
 from dmfvi.models.regression.base import (
     VAGUE_INTERCEPT,
     agree_on_weighted_units,
+    check_one_type,
     known_classes,
 )
 from dmfvi.models.regression.posterior import CoefficientPosterior
@@ -61,6 +62,8 @@ class GlmEstimator(GlmPredictions):
 
     _: KW_ONLY
     prior_precision: float | ArrayLike | Literal["learned"] | None = None
+
+    _learns_prior: ClassVar[bool] = True
     intercept_precision: float | None = None
     tol: float = 1e-9
 
@@ -163,8 +166,10 @@ class GlmEstimator(GlmPredictions):
         if isinstance(self.prior_precision, str):
             check_choice("prior_precision", self.prior_precision, ["learned"])
         flat = self.intercept_precision
-        if flat is not None and not (isinstance(flat, int | float) and flat >= 0):
-            raise ValueError(f"intercept_precision must not be negative, received {plain(flat)!r}")
+        if flat is not None and not (isinstance(flat, int | float) and 0 <= flat < np.inf):
+            raise ValueError(
+                f"intercept_precision must be finite and not negative, received {plain(flat)!r}"
+            )
 
     def _targets_of(
         self, given: list[NDArray[Any]], rows: dict[str, list[FloatArray]], session: Session
@@ -173,6 +178,7 @@ class GlmEstimator(GlmPredictions):
         family = self.family
         if family in LABELLED:
             labels = np.concatenate(given)
+            check_one_type(labels)
             check_classification_targets(labels)
             if family == "ordinal" and self.classes is None and labels.dtype.kind not in "biuf":
                 raise ValueError(

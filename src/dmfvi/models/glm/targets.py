@@ -13,6 +13,7 @@ from scipy.special import expit, ndtr
 
 from dmfvi.linalg import FloatArray
 from dmfvi.models.glm.quadrature import hermite
+from dmfvi.sizes import check_target_size
 from dmfvi.tags import stored_as
 
 #: links of each family, the default first
@@ -110,6 +111,7 @@ def check_targets(family: str, y: Any, trials: FloatArray | None) -> FloatArray:
         ) from None
     if not np.isfinite(values).all():
         raise ValueError(f"y contains NaN or infinity: a {family} model needs all targets")
+    check_target_size(values)
     if family in ("poisson", "negative-binomial", "binomial") and (values < 0).any():
         raise ValueError(f"y of a {family} model are counts, received {values.min():g}")
     whole = family in ("negative-binomial", "binomial")

@@ -232,10 +232,13 @@ def _codes(values: NDArray[Any], where: str) -> tuple[NDArray[Any], float, float
         largest = float(np.finfo(np.float32).max)
         position = first_outside(values, -largest, largest)
         if position >= 0:
-            raise ValueError(
-                f"{where}rating {values[position]} at position {position} is not a finite number: "
-                "leave unknown ratings out"
+            odd = float(values[position])
+            problem = (
+                f"above {largest:.2g}: give ratings another unit"
+                if np.isfinite(odd)
+                else "not a finite number: leave unknown ratings out"
             )
+            raise ValueError(f"{where}rating {odd} at position {position} is {problem}")
     low, high = float(values.min()), float(values.max())
     codes = np.empty(len(values), dtype=np.uint8)
     for per_unit in GRIDS:

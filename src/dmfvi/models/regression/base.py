@@ -41,6 +41,9 @@ class Regression(TabularRegression):
     _: KW_ONLY
     prior_precision: float | ArrayLike | None = None
 
+    #: whether ``prior_precision="learned"`` has a meaning
+    _learns_prior: ClassVar[bool] = False
+
     def _exact_session(self) -> Session:
         """The session of a fit whose nodes must decide alike."""
         session = self._open()
@@ -121,12 +124,17 @@ class Regression(TabularRegression):
     def _coefficient_precision(self, units: FeatureUnits, default: float) -> FloatArray:
         """Prior precisions of standardised coefficients (d,)."""
         d = len(units.shift)
+        if isinstance(self.prior_precision, str) and not self._learns_prior:
+            raise ValueError(
+                f"prior_precision of a {type(self).__name__} must be positive, one number or {d}, received "
+                f"{self.prior_precision!r}"
+            )
         if self.prior_precision is None or isinstance(self.prior_precision, str):
             return np.full(d, default)
         given = np.asarray(self.prior_precision, dtype=np.float64)
-        if given.shape not in {(), (d,)} or not (given > 0).all():
+        if given.shape not in {(), (d,)} or not ((given > 0) & (given < np.inf)).all():
             raise ValueError(
-                f"prior_precision must be positive, one number or {d}, received {self.prior_precision!r}"
+                f"prior_precision must be positive and finite, one number or {d}, received {self.prior_precision!r}"
             )
         # w' = w scale: the same prior for standardised features
         return np.asarray(np.broadcast_to(given, (d,)) / units.scale**2)
@@ -309,6 +317,18 @@ def agree_on_weighted_units(
     return FeatureUnits(shift, scale, np.eye(d), float(round(total[0])), np.full(d, total[0]))
 
 
+def check_one_type(labels: NDArray[Any]) -> None:
+    """Refuse labels that have no order: text beside numbers, or beside None."""
+    kinds = {type(label).__name__ for label in labels} if labels.dtype == object else set()
+    if "NoneType" in kinds:
+        row = next(i for i, label in enumerate(labels) if label is None)
+        raise ValueError(f"y has no label in sample {row + 1}: leave rows without a label out")
+    if "str" in kinds and len(kinds) > 1:
+        raise ValueError(
+            f"y has labels of several types {sorted(kinds)}: give all of them as text, or all as numbers"
+        )
+
+
 def known_classes(given: ArrayLike | None, labels: NDArray[Any], session: Session) -> NDArray[Any]:
     """Which labels exist is part of the schema, like the names of the columns."""
     seen = np.unique(labels)
@@ -335,6 +355,11 @@ def _parts_of(name: str, given: Any, X: Any) -> list[Any]:
             f"X is a list of {len(X)} shards: pass {name} as a list too, one array per shard"
         )
     parts = [column_or_1d(part, warn=True) for part in given]
+    texts = [part.dtype.kind in "US" for part in parts]
+    if any(texts) and not all(texts) and "O" not in {part.dtype.kind for part in parts}:
+        raise ValueError(
+            f"{name} is text in shard {texts.index(True)} and numbers in shard {texts.index(False)}: give one of them everywhere"
+        )
     rows, received = [len(part) for part in X], [len(part) for part in parts]
     if rows != received:
         raise ValueError(

@@ -24,6 +24,7 @@ from dmfvi.models.regression.base import VAGUE_INTERCEPT, Regression
 from dmfvi.models.regression.linear import LinearRegression, RegressionShard, statistics_of
 from dmfvi.models.regression.posterior import LinearPosterior
 from dmfvi.shard_lists import joined, joined_weights
+from dmfvi.sizes import check_target_size
 from dmfvi.summary_table import SummaryTable, rows_of
 from dmfvi.validation import check_instance, check_level
 
@@ -292,12 +293,14 @@ class BayesianLinearRegression(RegressorMixin, Regression):
 def _numbers(y: Any) -> FloatArray:
     """Targets as numbers; labels are for other models."""
     try:
-        return np.asarray(y, dtype=np.float64)
+        values = np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError):
         odd = next((v for v in np.ravel(np.asarray(y, dtype=object)) if isinstance(v, str)), y)
         raise ValueError(
             f"y of a linear regression are numbers, received {str(odd)!r}: BayesianLogisticRegression takes labels"
         ) from None
+    check_target_size(values)
+    return values
 
 
 def _split_units(both: FeatureUnits) -> tuple[FeatureUnits, FeatureUnits]:

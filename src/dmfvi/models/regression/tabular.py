@@ -210,6 +210,10 @@ class TabularRegression(NetworkEstimator):
             else:
                 kept = np.flatnonzero(~(gaps | piece.lacks_target))
             if not len(kept) and not some_empty:
+                if piece.n_rows and piece.lacks_target.all():
+                    raise ValueError(
+                        f"{where}no row has a target: {self.formula or 'y'} has no finite value in any row"
+                    )
                 raise ValueError(
                     f"{where}no row is complete in the columns {needed[:10]}: leave the site out, or columns"
                 )
