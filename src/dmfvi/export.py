@@ -24,6 +24,7 @@ FEATURE_AXES = {
     "loadings": -2,
     "location": -1,
     "components_mean": -1,
+    "means": -1,
     "emission_mean": -1,
     "topics": -1,
 }

@@ -13,7 +13,10 @@ from dmfvi import (
     BayesianLinearRegression,
     BayesianLogisticRegression,
     BayesianPCA,
+    MixedModel,
+    MixtureOfPCA,
     Network,
+    RatingFactorization,
 )
 from estimator_cases import CASES
 
@@ -21,13 +24,8 @@ xarray = pytest.importorskip("xarray")
 arviz_base = pytest.importorskip("arviz_base")
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(80, 2)) @ RNG.normal(size=(2, 4)) + 0.2 * RNG.normal(size=(80, 4))
-#: posteriors that are no exponential families, or points
-WITHOUT = {
-    "mixture-of-pca",
-    "rating-factorization",
-    "ppca",
-    "svd-factorization",
-}
+#: points
+WITHOUT = {"ppca", "svd-factorization"}
 
 
 @pytest.mark.parametrize("kind", sorted(CASES))
@@ -61,6 +59,36 @@ def test_draws_are_those_of_the_posterior() -> None:
     draws = mixture.to_xarray(4000, random_state=0)
     found = draws["components_mean"].mean(("chain", "draw")).values
     np.testing.assert_allclose(found, mixture.means_, atol=0.02)
+
+
+def test_draws_of_mixed_models_clusters_and_ratings_are_those_of_their_posteriors() -> None:
+    rng = np.random.default_rng(0)
+    groups, x = rng.integers(12, size=300), rng.normal(size=(300, 2))
+    y = x[:, 0] + rng.normal(size=12)[groups] + 0.5 * rng.normal(size=300)
+    mixed = MixedModel(random_slopes=("x1",)).fit(x, y, groups)
+    draws = mixed.to_xarray(4000, random_state=0)
+    deviations = np.sqrt(np.diag(mixed.coef_covariance_))
+    found = draws["coef"].std(("chain", "draw")).values
+    np.testing.assert_allclose(found, deviations[:2], rtol=0.05)
+    np.testing.assert_allclose(draws["effects_std"][0].median("draw"), mixed.effects_std_, rtol=0.1)
+    assert float(draws["noise_variance"].median()) == pytest.approx(mixed.noise_variance_, rel=0.01)
+
+    two = np.concatenate([rng.normal(-3, 1, (40, 4)), rng.normal(3, 1, (60, 4))])
+    clusters = MixtureOfPCA(2, 1, random_state=0).fit(two)
+    draws = clusters.to_xarray(4000, random_state=0)
+    mean = ("chain", "draw")
+    np.testing.assert_allclose(draws["weights"].mean(mean), clusters.weights_, atol=0.01)
+    np.testing.assert_allclose(draws["means"].mean(mean), clusters.means_, atol=0.02)
+    loadings = np.swapaxes(draws["loadings"].mean(mean).values, 1, 2)
+    np.testing.assert_allclose(loadings, clusters.components_, atol=0.02)
+
+    users, items = rng.integers(30, size=400), rng.integers(12, size=400)
+    ratings = RatingFactorization(2, random_state=0).fit((users, items, rng.normal(size=400)))
+    draws = ratings.to_xarray(4000, random_state=0)["item_means"]
+    spread = ratings.uncertainty("item_means", method="mean-field").std
+    np.testing.assert_allclose(draws.mean(mean), ratings.item_means_, atol=0.02)
+    np.testing.assert_allclose(draws.std(mean), spread, rtol=0.05)
+    assert draws["item_means_dim_0"].values.tolist() == [str(i) for i in ratings.item_ids_]
 
 
 def test_it_goes_through_a_netcdf_file(tmp_path) -> None:

@@ -15,8 +15,8 @@ from dmfvi.summary_table import Row, SummaryTable
 POINTS, REACH = 81, 4.0
 #: draws of a density, and the part of them that is not shown at each end
 DRAWS, TAIL = 2000, 0.002
-#: numbers of which the largest are drawn: the most probable terms
-LARGEST_FIRST = ("topics",)
+#: numbers of which the largest are drawn: the most probable terms, the items that are liked most
+LARGEST_FIRST = ("topics", "item_means")
 #: names of axes in space, of points
 AXES = {"structure_dim_1": ["x", "y", "z"]}
 

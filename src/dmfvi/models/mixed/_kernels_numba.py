@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from dmfvi.jit import njit
-from dmfvi.models.mixed._families_numba import psi_terms, row_terms
+from dmfvi.models.mixed._families_numba import level_of, psi_terms, row_terms, term
 
 #: Newton steps towards a group's mode at most, and the squared length of the last
 STEPS, NEAR = 100, 1e-18
@@ -67,7 +67,7 @@ def _inverse_root(matrix, root, inverse):
 
 
 @njit(cache=True, error_model="numpy")
-def _group_mode(code, y, trials, inner, lo, hi, effects, psi, room):  # noqa: PLR0912
+def _group_mode(code, y, trials, inner, lo, hi, effects, level, room):  # noqa: PLR0912
     """Mode z of a group's standardised effects, and the inverse root of the precision there; eta = inner + effects z."""
     q = effects.shape[1]
     z, precision, root, inverse, gradient, tried, step, slopes, curves = room
@@ -85,7 +85,7 @@ def _group_mode(code, y, trials, inner, lo, hi, effects, psi, room):  # noqa: PL
             eta = inner[i]
             for a in range(q):
                 eta += effects[i - lo, a] * tried[a]
-            each, slopes[i - lo], curves[i - lo] = row_terms(code, y[i], trials[i], eta, psi)
+            each, slopes[i - lo], curves[i - lo] = row_terms(code, y[i], trials[i], eta, level)
             value += each
         if not value >= best - 1e-12 * abs(best) and length > NEAR:
             for a in range(q):
@@ -137,13 +137,15 @@ def _room(size, q):
 
 
 @njit(cache=True, error_model="numpy")
-def _quadrature(code, y, trials, inner, lo, hi, effects, psi, points, weights, room, places, logs):
+def _quadrature(
+    code, y, trials, inner, lo, hi, effects, level, points, weights, room, places, logs
+):
     """Points around the mode of a group (rows lo..hi-1) in ``places``, and in ``logs`` the logarithms of their shares.
 
     Returns their largest one, and log |det| of the change of variables.
     """
     q = effects.shape[1]
-    _group_mode(code, y, trials, inner, lo, hi, effects, psi, room)
+    _group_mode(code, y, trials, inner, lo, hi, effects, level, room)
     z, inverse = room[0], room[3]
     log_root = 0.0
     for a in range(q):
@@ -162,8 +164,7 @@ def _quadrature(code, y, trials, inner, lo, hi, effects, psi, points, weights, r
             eta = inner[i]
             for a in range(q):
                 eta += effects[i - lo, a] * places[k, a]
-            each, _, _ = row_terms(code, y[i], trials[i], eta, psi)
-            value += each
+            value += term(code, y[i], trials[i], eta, level)
         logs[k] = value
         top = max(top, value)
     return top, log_root
@@ -182,12 +183,12 @@ def group_values(
     inner, effects, room = np.zeros(len(y)), np.zeros((longest, q)), _room(longest, q)
     for t in range(len(thetas)):
         linear_predictor(x, thetas[t], offset, inner)
-        psi = thetas[t, p] if noise else 0.0
+        level = level_of(code, thetas[t, p] if noise else 0.0)
         for g in range(len(starts) - 1):
             lo, hi = starts[g], starts[g + 1]
             effects_of(varying, lo, hi, factors[t], effects)
             top, log_root = _quadrature(
-                code, y, trials, inner, lo, hi, effects, psi, points, weights, room, places, logs
+                code, y, trials, inner, lo, hi, effects, level, points, weights, room, places, logs
             )
             whole = 0.0
             for k in range(len(logs)):
@@ -224,7 +225,7 @@ def groups_rows(  # noqa: PLR0912, PLR0915
     n_groups, p, q, m = len(starts) - 1, x.shape[1], varying.shape[1], len(rows_of)
     size = len(theta)
     first = size - m
-    psi = theta[p] if noise else 0.0
+    level = level_of(code, theta[p] if noise else 0.0)
     total = 0.0
     n_points = len(weights)
     inner = np.zeros(len(y))
@@ -238,7 +239,7 @@ def groups_rows(  # noqa: PLR0912, PLR0915
         lo, hi = starts[g], starts[g + 1]
         effects_of(varying, lo, hi, factor, effects)
         top, log_root = _quadrature(
-            code, y, trials, inner, lo, hi, effects, psi, points, weights, room, places, logs
+            code, y, trials, inner, lo, hi, effects, level, points, weights, room, places, logs
         )
         whole = 0.0
         for k in range(n_points):
@@ -259,7 +260,7 @@ def groups_rows(  # noqa: PLR0912, PLR0915
                 eta = inner[i]
                 for a in range(q):
                     eta += effects[i - lo, a] * places[k, a]
-                _, slope, curve = row_terms(code, y[i], trials[i], eta, psi)
+                _, slope, curve = row_terms(code, y[i], trials[i], eta, level)
                 for a in range(p):
                     row[a] = x[i, a]
                 for j in range(m):
@@ -276,7 +277,7 @@ def groups_rows(  # noqa: PLR0912, PLR0915
                     if rows_of[j] == columns_of[j]:  # exp has a second derivative
                         curvature[first + j, first + j] -= share * slope * row[first + j]
                 if noise:
-                    first_psi, mixed, second_psi = psi_terms(code, y[i], eta, psi)
+                    first_psi, mixed, second_psi = psi_terms(code, y[i], eta, level)
                     scores[k, p] += first_psi
                     curvature[p, p] -= share * second_psi
                     for a in range(size):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from dmfvi.jit import njit
-from dmfvi.models.mixed._families_numba import psi_terms, row_terms
+from dmfvi.models.mixed._families_numba import level_of, psi_terms, row_terms, term
 from dmfvi.models.mixed._kernels_numba import effects_of, linear_predictor, longest_group
 
 
@@ -41,7 +41,7 @@ def shared_points(  # noqa: PLR0912
     """
     p, q, m, size = x.shape[1], varying.shape[1], len(rows_of), len(theta)
     first = size - m
-    psi = theta[p] if noise else 0.0
+    level = level_of(code, theta[p] if noise else 0.0)
     inner, effects = np.zeros(len(y)), np.zeros((longest_group(starts), q))
     linear_predictor(x, theta, offset, inner)
     row, z = np.zeros(size), np.zeros(q)
@@ -58,10 +58,10 @@ def shared_points(  # noqa: PLR0912
                 eta = inner[i]
                 for a in range(q):
                     eta += effects[i - starts[s], a] * z[a]
-                value, slope, curve = row_terms(code, y[i], trials[i], eta, psi)
+                value, slope, curve = row_terms(code, y[i], trials[i], eta, level)
                 first_psi, mixed, second_psi = 0.0, 0.0, 0.0
                 if noise:
-                    first_psi, mixed, second_psi = psi_terms(code, y[i], eta, psi)
+                    first_psi, mixed, second_psi = psi_terms(code, y[i], eta, level)
                 for a in range(p):
                     row[a] = x[i, a]
                 for j in range(m):
@@ -117,7 +117,7 @@ def shared_pulls(
         if not some:
             continue
         linear_predictor(x, thetas[t], offset, inner)
-        psi = thetas[t, p] if noise else 0.0
+        level = level_of(code, thetas[t, p] if noise else 0.0)
         for s in range(len(starts) - 1):
             g = ids[s]
             if not wanted[t, g]:
@@ -128,7 +128,7 @@ def shared_pulls(
                 for a in range(q):
                     eta += effects[i, a] * places[t, g, a]
                 value, slope, curve = row_terms(
-                    code, y[starts[s] + i], trials[starts[s] + i], eta, psi
+                    code, y[starts[s] + i], trials[starts[s] + i], eta, level
                 )
                 sums[t, g, 0] += value
                 for a in range(q):
@@ -161,7 +161,7 @@ def shared_logs(
     z = np.zeros(q)
     for t in range(len(thetas)):
         linear_predictor(x, thetas[t], offset, inner)
-        psi = thetas[t, p] if noise else 0.0
+        level = level_of(code, thetas[t, p] if noise else 0.0)
         for s in range(len(starts) - 1):
             g = ids[s]
             effects_of(varying, starts[s], starts[s + 1], factors[t], effects)
@@ -174,5 +174,4 @@ def shared_logs(
                     eta = inner[starts[s] + i]
                     for a in range(q):
                         eta += effects[i, a] * z[a]
-                    value, _, _ = row_terms(code, y[starts[s] + i], trials[starts[s] + i], eta, psi)
-                    logs[t, g, k] += value
+                    logs[t, g, k] += term(code, y[starts[s] + i], trials[starts[s] + i], eta, level)

@@ -73,6 +73,22 @@ class MixedAnswers(Regression):
             [np.sqrt(np.square(turn @ self._model.factor(theta)).sum(1)) for theta in draws]
         )
 
+    def _draws(self, rng: np.random.Generator, n_draws: int) -> dict[str, FloatArray]:
+        """Coefficients, deviations of the groups' effects, and noise variance or dispersion."""
+        posterior, size = self.posterior_, len(self._names())
+        theta = np.asarray(posterior.agreed.sample(rng, n_draws))
+        values = theta @ posterior.matrix.T + posterior.shift
+        found = {"coef": values[:, :size]}
+        if self._has_intercept:
+            found["intercept"] = values[:, size]
+        turn = self._effect_units()
+        factors = np.array([self._model.factor(each) for each in theta])
+        found["effects_std"] = np.sqrt(np.square(turn @ factors).sum(-1))
+        if self.family in DISPERSED:
+            name = "noise_variance" if self.family == "gaussian" else "dispersion"
+            found[name] = np.exp(values[:, size + int(self._has_intercept)])
+        return found
+
     # -- the table ----------------------------------------------------------------------------
 
     def coefficient_table(self, level: float = 0.9) -> SummaryTable:

@@ -164,6 +164,16 @@ class MixtureOfPCA(ClusterEstimator):
 
     # -- helpers --------------------------------------------------------------------------
 
+    def _draws(self, rng: np.random.Generator, n_draws: int) -> dict[str, FloatArray]:
+        """Weights, and locations, loadings and noise precisions of the clusters."""
+        found = {"weights": np.asarray(self.posterior_.weights.sample(rng, n_draws))}
+        families = [cluster.family() for cluster in self.posterior_.clusters]
+        rows = np.stack([np.asarray(q["rows"].sample(rng, n_draws)) for q in families], axis=1)
+        m = int(self.n_components)
+        noise = [np.asarray(q["noise"].sample(rng, n_draws)) for q in families]
+        found |= {"means": rows[..., m], "loadings": rows[..., :m]}
+        return found | {"noise_precision": np.stack(noise, axis=1)}
+
     def _predictive(self, data: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Probabilities of the clusters (n, K), and every entry's mean and variance under each (n, K, D)."""
         made = [cluster.predict(data) for cluster in self.posterior_.clusters]

@@ -65,6 +65,19 @@ class UncertainRatings(RatingPredictor):
             warnings.warn(note, UserWarning, stacklevel=2)
         return made
 
+    def _draws(self, rng: np.random.Generator, n_draws: int) -> dict[str, FloatArray]:
+        """Of ``item_means_``, each item by itself, as the fitted posterior has it."""
+        posterior = self.posterior_
+        average = np.append(posterior.population_mean[:-1], 1.0)
+        spread = unpack_symmetric(posterior.item_covariance[:-1])
+        deviation = np.sqrt(np.einsum("i,dij,j->d", average, spread, average))
+        moves = rng.standard_normal((n_draws, len(deviation)))
+        return {"item_means": self.item_means_ + posterior.units.scale * deviation * moves}
+
+    def _feature_labels(self, draws: dict[str, FloatArray]) -> dict[str, list[str]]:
+        """Items by their ids."""
+        return {"item_means_dim_0": [str(each) for each in self.item_ids_.tolist()]}
+
     def _of_some(self, items: ArrayLike, quantity: str, method: str, level: float) -> Uncertainty:
         """Of items by their ids."""
         self._reader_of(quantity)
