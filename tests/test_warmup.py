@@ -54,7 +54,7 @@ def test_every_kernel_is_announced() -> None:
 def test_a_wrong_number_of_components_is_named() -> None:
     said = dmfvi_command("warmup", "--components", 0)
     assert said.code == 1
-    assert "--components must be at least 1, received 0" in said.err
+    assert "--components must be 1 to 32, received 0" in said.err
 
 
 PROGRAM = """

@@ -10,7 +10,7 @@ import numpy as np
 from dmfvi.linalg import FloatArray
 
 #: sizes between which squares and fourth powers of values, and their sums, are ordinary numbers
-LARGEST, SMALLEST = 1e75, 1e-75
+LARGEST, SMALLEST = 1e70, 1e-70
 
 
 def check_size(

@@ -54,7 +54,7 @@ CASES = [
     Case("ratings fit {d}/ratings.csv --holdout 0.99999 --out {d}/o", "every rating is held out"),
     # sizes
     Case(
-        BAD, "column 'a' has values of size 1e+308, above 1e+75", file=csv("a,b\n1e308,2\n-3,3\n")
+        BAD, "column 'a' has values of size 1e+308, above 1e+70", file=csv("a,b\n1e308,2\n-3,3\n")
     ),
     Case(BAD, "column 'a' has values of size 1e-200, below", file=csv("a,b\n1e-200,2\n0,3\n")),
     Case(BAD, "column 'a' is infinite", file=csv("a,b\n1e309,2\n1,3\n")),
@@ -122,7 +122,6 @@ CASES = [
     Case(BAD, "line 4: 1 cells, expected 2", file=csv('a,b\n"1,2\n3,4\n5,1\n')),
     Case(BAD, "'$1.50' is not a number", file=csv("a,b\n$1.50,1\n$3,2\n")),
     Case(BAD, "'TRUE' is not a number", file=csv("a,b\nTRUE,1\nFALSE,2\n")),
-    Case(BAD, "'2020-01-01' is not a number", file=csv("a,b\n2020-01-01,1\n2020-01-02,2\n")),
     Case(BAD, "'0x10' is not a number", file=csv("a,b\n0x10,1\n0x11,2\n")),
     Case(BAD, "'1 2' is not a number", file=csv("a b\n1 2\n3 4\n")),
     Case(
@@ -222,7 +221,9 @@ def test_unusual_input_is_one_sentence(
     check(case, folder)
 
 
-@pytest.mark.parametrize("name", ["true", "2020-01-01", "1e3", "inf", "2020", "1", "[a]", "größe"])
+@pytest.mark.parametrize(
+    "name", ["true", "2020-01-01", "1e3", "inf", "2020", "1", "002", "[a]", "größe"]
+)
 def test_a_column_may_have_any_name(name: str, tmp_path: Path) -> None:
     """A name is not read as a truth value, a date or another column's number."""
     import dmfvi

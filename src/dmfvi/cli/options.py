@@ -96,5 +96,7 @@ def _names(given: list[str] | None, option: str) -> tuple[str, ...]:
 
 
 def column_of(text: str | None) -> str | int | None:
-    """A column by its name, or by its number."""
-    return int(text) if text is not None and text.isdecimal() else text
+    """A column by its name, or by its number; 007 is a name."""
+    if text is None or not (text.isascii() and text.isdecimal()) or text != str(int(text)):
+        return text
+    return int(text)

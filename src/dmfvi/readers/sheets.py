@@ -27,6 +27,8 @@ PERHAPS_MISSING = frozenset({"-", "--", ".", "missing", "unknown", "#value!", "#
 #: digits that are no number: a code such as 007
 ZERO_FIRST = re.compile(r"-?0\d+")
 SEPARATORS = (",", ";", "\t", "|")
+#: amounts with a currency, hexadecimal numbers and truth values, which nobody wants to lose
+MEANT_AS_NUMBER = re.compile(r"[^\w\s]*\s*[+-]?\d[\d., ']*\s*[^\w\s]*|0x[0-9a-f]+|true|false")
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+(\.\d{3})*,\d+\s*")
 #: columns to name in a message, at most
 MOST_NAMED = 8
@@ -148,6 +150,7 @@ class Sheet:
             or text.endswith("%")
             or text.lower() in PERHAPS_MISSING
             or DECIMAL_COMMA.fullmatch(text) is not None
+            or MEANT_AS_NUMBER.fullmatch(text.lower()) is not None
         )
 
     def _refusal(self, row: Row, position: int, positions: Sequence[int]) -> ValueError:

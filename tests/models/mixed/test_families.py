@@ -157,3 +157,46 @@ def test_what_the_families_need_is_said() -> None:
         model.score(given["X"], given["y"])
     with pytest.raises(ValueError, match="exposure goes with a log link"):
         model.predict(given["X"], exposure=trials + 1.0)
+
+
+@pytest.mark.parametrize(
+    ("family", "size"),
+    [
+        ("poisson", 1e8),
+        ("negative-binomial", 1e8),
+        ("negative-binomial", 1e12),
+        ("binomial", 1e8),
+        ("gamma", 1e-6),
+    ],
+)
+def test_large_counts_and_little_noise_cost_no_digits(family: Any, size: float) -> None:
+    """Sums of y log y would drown what a coefficient changes; size is of the counts, or the noise of log targets."""
+    rng = np.random.default_rng(1)
+    x, groups = rng.normal(size=(300, 1)), rng.integers(15, size=300)
+    eta = 0.5 * x[:, 0] + 0.5 * rng.normal(size=15)[groups]
+    more = {"trials": np.full(300, size)} if family == "binomial" else {}
+    y = {
+        "poisson": lambda: rng.poisson(size * np.exp(eta)),
+        "negative-binomial": lambda: np.round(size * np.exp(eta) * rng.gamma(2.5, 0.4, 300)),
+        "binomial": lambda: rng.binomial(int(size), 1.0 / (1.0 + np.exp(-eta))),
+        "gamma": lambda: np.exp(eta + size * rng.normal(size=300)),
+    }[family]()
+    model = MixedModel(family=family, approximation="laplace").fit(x, y, groups, **more)
+    assert model.converged_
+    assert abs(model.coef_[0] - 0.5) < 4.0 * np.sqrt(model.coef_covariance_[0, 0])
+    if family == "negative-binomial":
+        assert model.dispersion_ == pytest.approx(0.4, rel=0.3)
+
+
+def test_answers_are_those_of_the_fitted_family() -> None:
+    given = table("binomial")
+    model = MixedModel(family="binomial").fit(**given)
+    before = model.predict(given["X"])
+    model.set_params(family="gaussian")
+    np.testing.assert_array_equal(model.predict(given["X"]), before)
+    assert "binomial mixed model" in model.summary()
+    for wrong in (-1.0, 0.5):
+        with pytest.raises(ValueError, match="trials must be whole numbers from 0"):
+            model.score(given["X"], given["y"], trials=np.full(len(before), wrong))
+    with pytest.raises(ValueError, match="y counts successes"):
+        model.score(given["X"], given["y"], trials=np.zeros(len(before)))

@@ -232,3 +232,10 @@ def test_what_cannot_be_asked(pooled: RatingFactorization, tmp_path: Any) -> Non
         loaded.predict([0], [1], True, uncertainty="linear-response")
     with pytest.raises(ValueError, match="loaded from a file"):
         loaded.uncertainty("item_means", items=[1])
+
+
+def test_predictions_of_a_fit_that_has_not_converged_say_so() -> None:
+    users, items, values = simulated()
+    short = RatingFactorization(2, max_iter=2, random_state=0).fit((users, items, values))
+    with pytest.warns(UserWarning, match="the fit has not converged"):
+        short.predict(users[:2], items[:2], return_std=True, uncertainty="linear-response")

@@ -194,3 +194,27 @@ def test_survival_curves_of_batches(network: Network | None, times: Any) -> None
         np.testing.assert_array_equal(model.timeline_, times)
         with pytest.raises(ValueError, match="give the same grid"):
             model.set_params(times=None).partial_fit(pairs)
+
+
+def test_a_batch_whose_rows_do_not_count_changes_nothing() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 2)), rng.normal(size=60)
+    model = BayesianLinearRegression().partial_fit(x[:40], y[:40])
+    before = model.coef_.copy()
+    model.partial_fit(x[40:], y[40:], np.zeros(20))
+    np.testing.assert_array_equal(model.coef_, before)
+    model.partial_fit(x[40:], y[40:])
+    np.testing.assert_allclose(model.coef_, BayesianLinearRegression().fit(x, y).coef_, rtol=1e-12)
+
+
+def test_weights_beyond_double_precision_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="sample_weight has values of size 1e"):
+        BayesianLinearRegression().fit(rng.normal(size=(9, 2)), np.arange(9.0), np.full(9, 1e300))
+
+
+def test_times_beyond_the_agreed_grid_are_refused() -> None:
+    times = np.random.default_rng(0).exponential(size=50)
+    for unit in (1e-25, 1e25):
+        with pytest.raises(ValueError, match="times other than zero must lie between"):
+            KaplanMeier().fit(unit * times, np.ones(50))

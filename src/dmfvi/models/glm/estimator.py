@@ -29,6 +29,7 @@ from dmfvi.models.glm.targets import (
     TargetUnits,
     agree_on_target,
     check_targets,
+    check_trials,
 )
 from dmfvi.models.regression.base import (
     VAGUE_INTERCEPT,
@@ -207,9 +208,9 @@ class GlmEstimator(GlmPredictions):
         ones = np.ones(n)
         weight, trials = own.get("sample_weight", ones), own.get("trials", ones)
         exposure = own.get("exposure")
-        for name, part, least in (("sample_weight", weight, 0.0), ("trials", trials, 0.0)):
-            if (part < least).any():
-                raise ValueError(f"{name} must not be negative, received {part.min():g}")
+        if (weight < 0.0).any():
+            raise ValueError(f"sample_weight must not be negative, received {weight.min():g}")
+        check_trials(trials)
         offset = own.get("offset", np.zeros(n))
         if exposure is not None:
             if (exposure <= 0).any():

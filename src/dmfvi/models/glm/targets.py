@@ -130,6 +130,13 @@ def check_targets(family: str, y: Any, trials: FloatArray | None) -> FloatArray:
     return values
 
 
+def check_trials(trials: FloatArray) -> None:
+    """Refuse what is no number of trials."""
+    odd = trials[~((trials >= 0) & (trials == np.round(trials)))]
+    if len(odd):
+        raise ValueError(f"trials must be whole numbers from 0, received {odd[0]:g}")
+
+
 def expected_response(link: str, mean: FloatArray, variance: FloatArray) -> FloatArray:
     """E[inverse link(eta)] for eta ~ N(mean, variance)."""
     if link == "identity":

@@ -67,7 +67,7 @@ def _inverse_root(matrix, root, inverse):
 
 
 @njit(cache=True, error_model="numpy")
-def _group_mode(code, y, trials, inner, lo, hi, effects, level, room):  # noqa: PLR0912
+def _group_mode(code, y, known, inner, lo, hi, effects, level, room):  # noqa: PLR0912
     """Mode z of a group's standardised effects, and the inverse root of the precision there; eta = inner + effects z."""
     q = effects.shape[1]
     z, precision, root, inverse, gradient, tried, step, slopes, curves = room
@@ -85,7 +85,7 @@ def _group_mode(code, y, trials, inner, lo, hi, effects, level, room):  # noqa: 
             eta = inner[i]
             for a in range(q):
                 eta += effects[i - lo, a] * tried[a]
-            each, slopes[i - lo], curves[i - lo] = row_terms(code, y[i], trials[i], eta, level)
+            each, slopes[i - lo], curves[i - lo] = row_terms(code, y[i], known[i], eta, level)
             value += each
         if not value >= best - 1e-12 * abs(best) and length > NEAR:
             for a in range(q):
@@ -137,15 +137,13 @@ def _room(size, q):
 
 
 @njit(cache=True, error_model="numpy")
-def _quadrature(
-    code, y, trials, inner, lo, hi, effects, level, points, weights, room, places, logs
-):
+def _quadrature(code, y, known, inner, lo, hi, effects, level, points, weights, room, places, logs):
     """Points around the mode of a group (rows lo..hi-1) in ``places``, and in ``logs`` the logarithms of their shares.
 
     Returns their largest one, and log |det| of the change of variables.
     """
     q = effects.shape[1]
-    _group_mode(code, y, trials, inner, lo, hi, effects, level, room)
+    _group_mode(code, y, known, inner, lo, hi, effects, level, room)
     z, inverse = room[0], room[3]
     log_root = 0.0
     for a in range(q):
@@ -164,7 +162,7 @@ def _quadrature(
             eta = inner[i]
             for a in range(q):
                 eta += effects[i - lo, a] * places[k, a]
-            value += term(code, y[i], trials[i], eta, level)
+            value += term(code, y[i], known[i], eta, level)
         logs[k] = value
         top = max(top, value)
     return top, log_root
@@ -172,7 +170,7 @@ def _quadrature(
 
 @njit(cache=True, error_model="numpy")
 def group_values(
-    code, x, varying, y, trials, offset, starts, thetas, factors, points, weights, noise
+    code, x, varying, y, known, offset, starts, thetas, factors, points, weights, noise
 ):
     """The marginal log likelihood of all groups at many theta, without constants; L of each in ``factors``."""
     p, q = x.shape[1], varying.shape[1]
@@ -188,7 +186,7 @@ def group_values(
             lo, hi = starts[g], starts[g + 1]
             effects_of(varying, lo, hi, factors[t], effects)
             top, log_root = _quadrature(
-                code, y, trials, inner, lo, hi, effects, level, points, weights, room, places, logs
+                code, y, known, inner, lo, hi, effects, level, points, weights, room, places, logs
             )
             whole = 0.0
             for k in range(len(logs)):
@@ -203,7 +201,7 @@ def groups_rows(  # noqa: PLR0912, PLR0915
     x,
     varying,
     y,
-    trials,
+    known,
     offset,
     starts,
     theta,
@@ -239,7 +237,7 @@ def groups_rows(  # noqa: PLR0912, PLR0915
         lo, hi = starts[g], starts[g + 1]
         effects_of(varying, lo, hi, factor, effects)
         top, log_root = _quadrature(
-            code, y, trials, inner, lo, hi, effects, level, points, weights, room, places, logs
+            code, y, known, inner, lo, hi, effects, level, points, weights, room, places, logs
         )
         whole = 0.0
         for k in range(n_points):
@@ -260,7 +258,7 @@ def groups_rows(  # noqa: PLR0912, PLR0915
                 eta = inner[i]
                 for a in range(q):
                     eta += effects[i - lo, a] * places[k, a]
-                _, slope, curve = row_terms(code, y[i], trials[i], eta, level)
+                _, slope, curve = row_terms(code, y[i], known[i], eta, level)
                 for a in range(p):
                     row[a] = x[i, a]
                 for j in range(m):
@@ -277,7 +275,7 @@ def groups_rows(  # noqa: PLR0912, PLR0915
                     if rows_of[j] == columns_of[j]:  # exp has a second derivative
                         curvature[first + j, first + j] -= share * slope * row[first + j]
                 if noise:
-                    first_psi, mixed, second_psi = psi_terms(code, y[i], eta, level)
+                    first_psi, mixed, second_psi = psi_terms(code, y[i], known[i], eta, level)
                     scores[k, p] += first_psi
                     curvature[p, p] -= share * second_psi
                     for a in range(size):

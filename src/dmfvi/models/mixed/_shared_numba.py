@@ -16,7 +16,7 @@ def shared_points(  # noqa: PLR0912
     x,
     varying,
     y,
-    trials,
+    known,
     offset,
     starts,
     ids,
@@ -58,10 +58,10 @@ def shared_points(  # noqa: PLR0912
                 eta = inner[i]
                 for a in range(q):
                     eta += effects[i - starts[s], a] * z[a]
-                value, slope, curve = row_terms(code, y[i], trials[i], eta, level)
+                value, slope, curve = row_terms(code, y[i], known[i], eta, level)
                 first_psi, mixed, second_psi = 0.0, 0.0, 0.0
                 if noise:
-                    first_psi, mixed, second_psi = psi_terms(code, y[i], eta, level)
+                    first_psi, mixed, second_psi = psi_terms(code, y[i], known[i], eta, level)
                 for a in range(p):
                     row[a] = x[i, a]
                 for j in range(m):
@@ -105,7 +105,7 @@ def shared_points(  # noqa: PLR0912
 
 @njit(cache=True, error_model="numpy")
 def shared_pulls(
-    code, x, varying, y, trials, offset, starts, ids, thetas, factors, places, noise, wanted, sums
+    code, x, varying, y, known, offset, starts, ids, thetas, factors, places, noise, wanted, sums
 ):
     """Log likelihoods at ``places`` (N, G, q) of many theta, their gradients in z and minus second derivatives, in (N, G, 1 + q + q q), where ``wanted``."""
     p, q = x.shape[1], varying.shape[1]
@@ -128,7 +128,7 @@ def shared_pulls(
                 for a in range(q):
                     eta += effects[i, a] * places[t, g, a]
                 value, slope, curve = row_terms(
-                    code, y[starts[s] + i], trials[starts[s] + i], eta, level
+                    code, y[starts[s] + i], known[starts[s] + i], eta, level
                 )
                 sums[t, g, 0] += value
                 for a in range(q):
@@ -143,7 +143,7 @@ def shared_logs(
     x,
     varying,
     y,
-    trials,
+    known,
     offset,
     starts,
     ids,
@@ -174,4 +174,4 @@ def shared_logs(
                     eta = inner[starts[s] + i]
                     for a in range(q):
                         eta += effects[i, a] * z[a]
-                    logs[t, g, k] += term(code, y[starts[s] + i], trials[starts[s] + i], eta, level)
+                    logs[t, g, k] += term(code, y[starts[s] + i], known[starts[s] + i], eta, level)

@@ -157,7 +157,7 @@ class SharedEffects(MixedEffects):
         return made
 
     def _rows(self, shared: SharedRows) -> tuple[Any, ...]:
-        return self.code, *shared.rows.rows, shared.ids
+        return self.code, *self.rows_of(shared.rows), shared.ids
 
     # -- what all nodes make of it ------------------------------------------------------------
 

@@ -12,7 +12,15 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
 from dmfvi.models.glm.estimator import RATIOS
-from dmfvi.models.glm.targets import LINKS, Targets, TargetUnits, expected_response, response
+from dmfvi.models.glm.targets import (
+    LINKS,
+    Targets,
+    TargetUnits,
+    check_targets,
+    check_trials,
+    expected_response,
+    response,
+)
 from dmfvi.models.mixed.model import DISPERSED, FAMILIES
 from dmfvi.models.mixed.shared_labels import CommonLabels
 from dmfvi.models.regression.base import Regression
@@ -38,6 +46,11 @@ class MixedAnswers(Regression):
     _varies: list[int]
     _common: CommonLabels
     _group_keys: list[Any]
+
+    @property
+    def _fitted_family(self) -> str:
+        """That of the fit, whatever the parameter is now."""
+        return str(self._model.family)
 
     @property
     def _slopes(self) -> tuple[str, ...]:
@@ -84,8 +97,8 @@ class MixedAnswers(Regression):
         turn = self._effect_units()
         factors = np.array([self._model.factor(each) for each in theta])
         found["effects_std"] = np.sqrt(np.square(turn @ factors).sum(-1))
-        if self.family in DISPERSED:
-            name = "noise_variance" if self.family == "gaussian" else "dispersion"
+        if self._fitted_family in DISPERSED:
+            name = "noise_variance" if self._fitted_family == "gaussian" else "dispersion"
             found[name] = np.exp(values[:, size + int(self._has_intercept)])
         return found
 
@@ -95,7 +108,7 @@ class MixedAnswers(Regression):
         """Coefficients, then deviations of the groups' effects and of the noise, with central intervals."""
         names = self._names() + (["Intercept"] if self._has_intercept else [])
         mean = np.append(self.coef_, self.intercept_)[: len(names)]
-        ratio = RATIOS.get(LINK[self.family], "")
+        ratio = RATIOS.get(LINK[self._fitted_family], "")
         rows = rows_of(
             names,
             mean,
@@ -107,18 +120,18 @@ class MixedAnswers(Regression):
         ends = [0.5 - 0.5 * level, 0.5, 0.5 + 0.5 * level]
         draws = [*self._deviations().T]
         labels = [f"sd of {name} by group" for name in ("Intercept", *self._slopes)]
-        if self.family in DISPERSED:
+        if self._fitted_family in DISPERSED:
             p = self.posterior_.parameters()
             at = len(names)
             z = np.random.default_rng(0).standard_normal(DRAWS)
             psi = p["mean"][at] + np.sqrt(p["covariance"][at, at]) * z
-            gaussian = self.family == "gaussian"
+            gaussian = self._fitted_family == "gaussian"
             draws.append(np.exp(0.5 * psi if gaussian else psi))
             labels.append("sd of noise" if gaussian else "dispersion")
         for label, values in zip(labels, draws, strict=True):
             low, middle, high = (float(v) for v in np.quantile(values, ends))
             rows.append(Row(label, middle, float(values.std()), low, high, None, None, None))
-        title = f"{self.family} mixed model, {LINK[self.family]} link"
+        title = f"{self._fitted_family} mixed model, {LINK[self._fitted_family]} link"
         facts = self._facts()
         facts.insert(1, ("groups", f"{self.n_groups_}"))
         exact = np.isfinite(self.n_effective_draws_)
@@ -151,7 +164,7 @@ class MixedAnswers(Regression):
         With ``return_std`` also the posterior deviation of the expected target.
         """
         mean, own, groups = self._predictor(X, offset, exposure)
-        link = LINK[self.family]
+        link = LINK[self._fitted_family]
         expected = expected_response(link, mean, own + groups)
         if not return_std:
             return expected
@@ -165,7 +178,7 @@ class MixedAnswers(Regression):
         check_level(level)
         mean, own, groups = self._predictor(X, offset, exposure)
         reach = float(ndtri(0.5 + 0.5 * level)) * np.sqrt(own + groups)
-        link = LINK[self.family]
+        link = LINK[self._fitted_family]
         return response(link, mean - reach), response(link, mean + reach)
 
     def random_effects(self, site: int = 0) -> dict[Any, FloatArray]:
@@ -226,11 +239,13 @@ class MixedAnswers(Regression):
 
         expected = joined(self.predict(X, offset=offset, exposure=exposure))
         target = column_or_1d(self._scored(X, y))
-        if (self.family == "binomial") != (trials is not None):
-            needs = "needs trials" if self.family == "binomial" else "takes no trials"
-            raise ValueError(f"the score of a {self.family} mixed model {needs}")
+        if (self._fitted_family == "binomial") != (trials is not None):
+            needs = "needs trials" if self._fitted_family == "binomial" else "takes no trials"
+            raise ValueError(f"the score of a {self._fitted_family} mixed model {needs}")
         if trials is not None:
             times = self._row_values("trials", trials, X, [self._checked_rows(X)])[0]
+            check_trials(times)
+            check_targets("binomial", target, times)
             tried = times > 0
             target, expected = target[tried] / times[tried], expected[tried]
         return float(r2_score(target, expected))

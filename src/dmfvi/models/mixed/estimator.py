@@ -20,6 +20,7 @@ from dmfvi.models.glm.targets import (
     TargetUnits,
     agree_on_target,
     check_targets,
+    check_trials,
 )
 from dmfvi.models.mixed.across_sites import divided, sharing
 from dmfvi.models.mixed.answers import LINK, MixedAnswers
@@ -336,8 +337,7 @@ class MixedModel(MixedAnswers):
             )
             raise ValueError(f"a {self.family} mixed model {needs}")
         made = given.get("trials", np.ones(n))
-        if (made < 0).any():
-            raise ValueError(f"trials must not be negative, received {made.min():g}")
+        check_trials(made)
         return made
 
     def _prepared(self, x: FloatArray, targets: Targets, group: NDArray[Any]) -> GroupedShard:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from dmfvi.inference.model import Coroutine, Update
 from dmfvi.linalg import FloatArray
@@ -74,11 +73,6 @@ class GroupedShard:
         rows = [np.ascontiguousarray(part[order]) for part in parts]
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         return cls(rows[0], rows[1], rows[2], rows[3], starts, rows[4])
-
-    @property
-    def rows(self) -> tuple[Any, ...]:
-        """As kernels take them."""
-        return self.design, self.varying, self.target, self.trials, self.offset, self.starts
 
 
 @dataclass(frozen=True)
@@ -163,7 +157,7 @@ class MixedEffects(LaplaceModel):
         means = np.zeros((len(shard.starts) - 1, self.n_effects))
         value = groups_rows(
             self.code,
-            *shard.rows,
+            *self.rows_of(shard),
             theta,
             factor,
             *self.entries,
@@ -183,27 +177,37 @@ class MixedEffects(LaplaceModel):
             means @ factor.T,
         )
 
+    def rows_of(self, shard: GroupedShard) -> tuple[Any, ...]:
+        """As kernels take them."""
+        given = shard.design, shard.varying, shard.target, self._known(shard)
+        return *given, shard.offset, shard.starts
+
+    def _known(self, shard: GroupedShard) -> FloatArray:
+        """Trials, or the logarithms of counts."""
+        if self.family in ("poisson", "negative-binomial"):
+            return np.log(np.where(shard.target > 0, shard.target, 1.0))
+        return shard.trials
+
     def constants(self, shard: GroupedShard, theta: FloatArray) -> Expansion:
         """What the log likelihood of rows has that does not depend on linear predictors."""
         from dmfvi.models.mixed._families_numba import constants
 
         size = len(theta)
         gradient, curvature = np.zeros(size), np.zeros((size, size))
-        value = known_constant(self.family, shard)
+        given = self.code, shard.target, self._known(shard), float(self.psi(theta))
+        value, slope, bend = constants(*given)
         if self.has_noise:
             at = size - len(self.entries[0]) - 1
-            more, gradient[at], bend = constants(self.code, shard.target, float(self.psi(theta)))
-            value, curvature[at, at] = value + more, -bend
-        return Expansion(value, gradient, curvature)
+            gradient[at], curvature[at, at] = slope, -bend
+        return Expansion(float(value), gradient, curvature)
 
     def constant_values(self, shard: GroupedShard, thetas: FloatArray) -> FloatArray:
         """Its values at many theta (N, P)."""
         from dmfvi.models.mixed._families_numba import constants_at
 
-        value = np.full(len(thetas), known_constant(self.family, shard))
-        if self.has_noise:
-            value += constants_at(self.code, shard.target, np.ascontiguousarray(self.psi(thetas)))
-        return value
+        psis = np.ascontiguousarray(self.psi(thetas if self.has_noise else thetas[:1]))
+        found = constants_at(self.code, shard.target, self._known(shard), psis)
+        return np.asarray(np.broadcast_to(found, len(thetas)))
 
     def values(self, shard: GroupedShard, thetas: FloatArray) -> FloatArray:
         """The log likelihood of one node's data at many theta (N, P), without derivatives and with fewer points."""
@@ -211,7 +215,7 @@ class MixedEffects(LaplaceModel):
 
         found = group_values(
             self.code,
-            *shard.rows,
+            *self.rows_of(shard),
             np.ascontiguousarray(thetas),
             np.array([self.factor(theta) for theta in thetas]),
             *self._rule(FEWER_POINTS),
@@ -231,14 +235,3 @@ class MixedEffects(LaplaceModel):
         shares = np.meshgrid(*[weights] * self.n_effects, indexing="ij")
         points = np.stack([part.ravel() for part in grid], axis=1)
         return np.ascontiguousarray(points), np.prod([s.ravel() for s in shares], axis=0)
-
-
-def known_constant(family: str, shard: GroupedShard) -> float:
-    """What the log likelihood of rows has that depends on no parameter."""
-    target, trials = shard.target, shard.trials
-    if family in ("poisson", "negative-binomial"):
-        return -float(gammaln(target + 1.0).sum())
-    if family == "binomial":
-        ways = gammaln(trials + 1.0) - gammaln(target + 1.0) - gammaln(trials - target + 1.0)
-        return float(ways.sum())
-    return -float(target.sum()) if family == "gamma" else 0.0  # 1/y, y's logarithm given

@@ -135,6 +135,8 @@ class UncertainRatings(RatingPredictor):
                 "uncertainty='linear-response' of predictions needs all nodes in one process: use uncertainty='mean-field', "
                 "or uncertainty('item_means', items=...), which works on every engine"
             )
+        for note in self._doubts():
+            warnings.warn(note, UserWarning, stacklevel=4)
         if len(rows) > MOST_PAIRS:
             raise ValueError(
                 f"linear response predicts at most {MOST_PAIRS} pairs at once, received {len(rows)}: pass fewer, or use "

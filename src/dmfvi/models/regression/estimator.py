@@ -21,6 +21,7 @@ from dmfvi.models.glm.targets import check_targets
 from dmfvi.models.pca.belief import GammaPrior
 from dmfvi.models.pointwise import of_targets
 from dmfvi.models.regression.base import VAGUE_INTERCEPT, Regression
+from dmfvi.models.regression.columns import summed
 from dmfvi.models.regression.linear import LinearRegression, RegressionShard, statistics_of
 from dmfvi.models.regression.posterior import LinearPosterior
 from dmfvi.shard_lists import joined, joined_weights
@@ -104,7 +105,7 @@ class BayesianLinearRegression(RegressorMixin, Regression):
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from one more batch: the posterior is that of one fit to all rows so far, of which only moments are kept.
 
-        X, y and sample_weight as for ``fit``, or lists in which some nodes have no rows in this batch. Frames keep the levels of
+        X, y and sample_weight as for ``fit``, from the second batch on also lists in which some nodes have no rows. Frames keep the levels of
         the first batch, and what its formula has learned (``center``, ``scale``). A batch that is refused leaves the model as it was.
         """
         if not hasattr(self, "_node_beliefs"):
@@ -143,6 +144,13 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         if table is not None and count is not None and self._rows_given is not None:
             self._rows_given += count
         weights = self._weights_of(sample_weight, X, [x for x, _ in pairs])
+        counts = [
+            np.array([float(len(x)), float(len(x)) if weight is None else float(weight.sum())])
+            for (x, _), weight in zip(pairs, weights, strict=True)
+        ]
+        n_rows, whole_weight = summed(session, counts)
+        if n_rows > 0 and not whole_weight > 0:  # rows that do not count change nothing
+            return self
         return self._fit_pairs(session, pairs, weights, self._moments, None)
 
     def _fit_pairs(
@@ -189,6 +197,8 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         least = min((float(part.min()) for part in weights if len(part)), default=0.0)
         if least < 0:
             raise ValueError(f"sample_weight must not be negative, received {least:g}")
+        for part in weights:
+            check_target_size(part, "sample_weight")
         return weights
 
     def predict(self, X: Any, return_std: bool = False) -> Any:

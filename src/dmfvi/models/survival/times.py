@@ -14,6 +14,8 @@ from dmfvi.validation import is_shard_list
 
 #: powers of two between which times may lie, and parts of an octave that are told apart
 OCTAVES, PARTS = 64, 256
+#: the times that they can tell apart
+SHORTEST, LONGEST = 2.0**-OCTAVES, 2.0 ** (OCTAVES - 1)
 #: part of a sum of weights that its rounding may be
 SUM_ROUNDING = 1e-10
 TRUTHS = {"true": 1.0, "false": 0.0}
@@ -80,6 +82,11 @@ def check_pairs(pairs: NDArray[Any], positive: bool) -> None:
     if (times < 0).any() or (positive and (times <= 0).any()):
         word = "positive" if positive else "not negative"
         raise ValueError(f"times must be {word}, received {times.min():g}")
+    wide = times[(times > 0) & ((times < SHORTEST) | (times > LONGEST))]
+    if len(wide):
+        raise ValueError(
+            f"times other than zero must lie between {SHORTEST:.2g} and {LONGEST:.2g}, received {wide[0]:g}: give them another unit"
+        )
     strange = np.setdiff1d(events, [0.0, 1.0])
     if len(strange):
         raise ValueError(
