@@ -53,7 +53,7 @@ def test_coefficients_of_classes_have_their_names_and_lines_of_their_own() -> No
 
 
 def test_many_coefficients_make_a_taller_picture_and_the_rest_is_counted() -> None:
-    x = RNG.normal(size=(200, 70))
+    x = np.random.default_rng(0).normal(size=(200, 70))
     (many,) = coefficients(BayesianLogisticRegression().fit(x, x[:, 0] > 0))
     (few,) = coefficients(BayesianLogisticRegression().fit(x[:, :3], x[:, 0] > 0))
     assert many.height > 60 * 20 > few.height
@@ -62,7 +62,7 @@ def test_many_coefficients_make_a_taller_picture_and_the_rest_is_counted() -> No
 
 def test_every_term_of_a_topic_is_labelled() -> None:
     words = [f"word{n}" for n in range(30)]
-    counts = pd.DataFrame(RNG.poisson(1.0, size=(40, 30)) + 0.0, columns=words)
+    counts = pd.DataFrame(np.random.default_rng(0).poisson(1.0, size=(40, 30)) + 0.0, columns=words)
     model = LatentDirichletAllocation(3, random_state=0, max_iter=500).fit(counts)
     (drawn,) = topics(model)
     axis = drawn.figure.layout.yaxis
@@ -72,7 +72,8 @@ def test_every_term_of_a_topic_is_labelled() -> None:
 
 
 def test_components_without_rows_are_hidden_and_counted() -> None:
-    rows = np.concatenate([RNG.normal(-4, 1, (60, 2)), RNG.normal(4, 1, (60, 2))])
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(-4, 1, (60, 2)), rng.normal(4, 1, (60, 2))])
     model = BayesianGaussianMixture(4, random_state=0).fit(rows)
     empty = int((model.weights_ < LEAST_WEIGHT).sum())
     assert empty > 0
@@ -110,7 +111,10 @@ def test_a_posterior_without_a_table_has_densities_of_draws(kind: str) -> None:
 
 
 def test_point_estimates_and_survival_curves_have_no_densities() -> None:
-    for model in (CASES["ppca"].local(), KaplanMeier().fit(RNG.exponential(size=30), np.ones(30))):
+    for model in (
+        CASES["ppca"].local(),
+        KaplanMeier().fit(np.random.default_rng(0).exponential(size=30), np.ones(30)),
+    ):
         assert not [*densities(model, None)]
 
 
@@ -128,7 +132,7 @@ def test_needles_of_a_structure_are_as_long_as_their_ellipsoids() -> None:
 
 
 def test_features_that_are_left_out_are_counted() -> None:
-    model = BayesianPCA(2, random_state=0).fit(RNG.normal(size=(90, 70)))
+    model = BayesianPCA(2, random_state=0).fit(np.random.default_rng(0).normal(size=(90, 70)))
     first = next(components(model))
     assert len(first.figure.data[0].x) == 60
     assert "The first 60 of 70 features." in first.caption
