@@ -33,7 +33,7 @@ def unmasked(data: Any) -> Any:
 
 def check_numeric(data: Any, where: str = "") -> None:
     """Refuse columns of words in a data frame, by name, and a dict that is meant as a frame."""
-    if isinstance(data, dict):
+    if isinstance(data, dict) and not hasattr(data, "toarray"):  # a sparse matrix may be one
         raise TypeError(
             f"{where}received a dict: pass an array or a frame, for example pandas.DataFrame(data)"
         )

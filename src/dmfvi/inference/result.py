@@ -38,6 +38,8 @@ class Inference:
         Message rounds and bytes of the start.
     consensus : dict
         How the nodes agreed: rule, transport, number of nodes.
+    other_bounds : tuple of float
+        Bounds of other starts that converged (``n_init``), the same at all nodes.
     """
 
     model: Model
