@@ -14,6 +14,7 @@ from dmfvi.validation import is_shard_list
 PER_SHARD = (
     "predict",
     "predict_proba",
+    "predict_proba_interval",
     "predict_interval",
     "predict_survival_function",
     "decision_function",

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtri
 
 from dmfvi.extras import lacking
 from dmfvi.linalg import FloatArray
@@ -148,3 +149,13 @@ def rows_of(
                 ratios = [float(np.exp(value)) for value in (mean[j], low, high)]
         made.append(Row(term, float(mean[j]), float(deviation[j]), low, high, *ratios))
     return made
+
+
+def log_normal_row(term: str, mean: float, deviation: float, level: float) -> Row:
+    """A positive quantity whose logarithm is N(mean, deviation^2): median, deviation and central interval."""
+    check_level(level)
+    reach = float(ndtri(0.5 + 0.5 * level)) * deviation
+    with np.errstate(over="ignore"):
+        low, middle, high = (float(np.exp(mean + step)) for step in (-reach, 0.0, reach))
+        spread = middle * np.exp(0.5 * deviation**2) * np.sqrt(np.expm1(deviation**2))
+    return Row(term, middle, float(spread), low, high, None, None, None)

@@ -48,8 +48,11 @@ def test_predictions_check_what_the_fit_checks() -> None:
     labels = np.where(ROWS[:, 0] + rng.normal(size=40) > 0, "yes", "no")
     logistic = GeneralizedLinearModel(family="bernoulli").fit(ROWS, labels)
     assert not hasattr(logistic, "predict_interval")
-    with pytest.raises(ValueError, match="take no offset"):
-        logistic.predict(ROWS, offset=np.ones(40))
+    with pytest.raises(ValueError, match="exposure goes with a log link"):
+        logistic.predict(ROWS, exposure=np.ones(40))
+    softmax = GeneralizedLinearModel(family="multinomial").fit(ROWS, y.clip(0, 2))
+    with pytest.raises(ValueError, match="multinomial model takes no offset"):
+        softmax.predict(ROWS, offset=np.ones(40))
     with pytest.raises(ValueError, match="predicts classes"):
         logistic.predict(ROWS, return_std=True)
     levels = np.array(["low", "medium", "high"])[rng.integers(0, 3, 40)]

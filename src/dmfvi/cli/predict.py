@@ -75,8 +75,8 @@ def predict(
 ) -> None:
     """Predict from a table by a saved model, one line per row, with uncertainty; --id columns come first.
 
-    Regression: means, deviations, intervals. Classifiers and mixtures: the most probable class and all probabilities.
-    Hidden Markov models: states. PCA and topics: latent coordinates.
+    Regression: means, deviations, intervals. Classifiers: the most probable class, all probabilities with intervals.
+    Mixtures: the most probable component and all probabilities. Hidden Markov models: states. PCA and topics: latent coordinates.
 
     Example: dmfvi predict new.csv --model model --id patient
     """
@@ -173,11 +173,17 @@ def predictions(
         low, high = model.predict_interval(rows, level, **given)
         return ["prediction", "std", "low", "high"], [mean, std, low, high]
     if hasattr(model, "predict_proba"):
-        more = {} if lengths is None else {"lengths": lengths}
+        more = dict(known or {}) if lengths is None else {"lengths": lengths}
         chance = np.asarray(model.predict_proba(rows, **more))
         labels = getattr(model, "classes_", np.arange(chance.shape[1]))
         best = model.predict(rows, **more)
-        return ["prediction", *(f"p_{label}" for label in labels)], [best, *chance.T]
+        names, made = ["prediction", *(f"p_{label}" for label in labels)], [best, *chance.T]
+        if hasattr(model, "predict_proba_interval"):
+            low, high = model.predict_proba_interval(rows, level, **more)
+            for j, label in enumerate(labels):
+                names += [f"low_{label}", f"high_{label}"]
+                made += [low[:, j], high[:, j]]
+        return names, made
     if hasattr(model, "predict"):
         more = {} if lengths is None else {"lengths": lengths}
         return ["prediction"], [np.asarray(model.predict(rows, **more))]
@@ -230,10 +236,6 @@ def _known_parts(fitted: Any, given: Input, told: Mapping[str, Any], file: Path)
         values = given.sheet.numbers([position])
         check_finite(Table(values, [str(told[name])]), file)
         found[name] = values[:, 0]
-    if found and not hasattr(fitted, "predict_interval"):
-        raise ValueError(
-            f"the model was fitted with {sorted(found)}, which predictions of classes do not take: predict in Python"
-        )
     return found
 
 

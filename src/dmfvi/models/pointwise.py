@@ -6,6 +6,7 @@ Local variables are integrated out, so that terms are those of leave-one-out cro
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from dmfvi.models.glm.likelihoods import contrasts
 LOG_2PI = float(np.log(2.0 * np.pi))
 #: of a probability that is zero to rounding
 LEAST_LOG = -1e4
+#: counts are drawn with this rate at most
+LARGEST_RATE = 1e18
 
 
 # -- rows of a table -----------------------------------------------------------------------------
@@ -103,6 +106,8 @@ def of_targets(
 
     ``dispersion`` (S, 1) is the noise variance, or that of the counts' or costs' rates.
     """
+    settings: dict[str, Any] = {"trials": trials, "dispersion": dispersion, "freedom": freedom}
+    new = new_targets(family, link, eta, rng, **settings)
     if family == "binomial":  # a Bernoulli target is one trial
         times = np.ones(len(y)) if trials is None else trials
         log_yes, log_no = (
@@ -111,29 +116,48 @@ def of_targets(
             else (log_ndtr(eta), log_ndtr(-eta))
         )
         ways = gammaln(times + 1) - gammaln(y + 1) - gammaln(times - y + 1)
-        chance = expit(eta) if link == "logit" else ndtr(eta)
-        new = rng.binomial(np.broadcast_to(times.astype(np.int64), eta.shape), chance)
-        return ways + y * log_yes + (times - y) * log_no, new.astype(np.float64)
+        return ways + y * log_yes + (times - y) * log_no, new
     mean = eta if link == "identity" else np.exp(np.minimum(eta, 700.0))
     if family == "poisson":
-        return np.asarray(stats.poisson.logpmf(y, mean)), rng.poisson(
-            np.minimum(mean, 1e18)
-        ).astype(float)
+        return np.asarray(stats.poisson.logpmf(y, mean)), new
     assert dispersion is not None
-    if family in ("gaussian", "student-t"):
-        deviation = np.sqrt(dispersion)
-        if family == "gaussian":
-            noise = rng.standard_normal(eta.shape)
-            return np.asarray(stats.norm.logpdf(y, mean, deviation)), mean + deviation * noise
-        noise = rng.standard_t(freedom, eta.shape)
-        return np.asarray(stats.t.logpdf(y, freedom, mean, deviation)), mean + deviation * noise
+    if family == "gaussian":
+        return np.asarray(stats.norm.logpdf(y, mean, np.sqrt(dispersion))), new
+    if family == "student-t":
+        return np.asarray(stats.t.logpdf(y, freedom, mean, np.sqrt(dispersion))), new
     shape = 1.0 / dispersion
-    rate = rng.gamma(np.broadcast_to(shape, eta.shape)) * dispersion * mean
     if family == "gamma":
-        return np.asarray(stats.gamma.logpdf(y, shape, scale=mean * dispersion)), rate
-    chance = shape / (shape + mean)
-    counts = rng.poisson(np.minimum(rate, 1e18)).astype(np.float64)
-    return np.asarray(stats.nbinom.logpmf(y, shape, chance)), counts
+        return np.asarray(stats.gamma.logpdf(y, shape, scale=mean * dispersion)), new
+    return np.asarray(stats.nbinom.logpmf(y, shape, shape / (shape + mean))), new
+
+
+def new_targets(
+    family: str,
+    link: str,
+    eta: FloatArray,
+    rng: np.random.Generator,
+    *,
+    trials: FloatArray | None = None,
+    dispersion: FloatArray | None = None,
+    freedom: float = 0.0,
+) -> FloatArray:
+    """One target for each linear predictor (S, n); ``dispersion`` (S, 1) as in ``of_targets``."""
+    if family == "binomial":
+        chance = expit(eta) if link == "logit" else ndtr(eta)
+        times = np.ones(1, dtype=np.int64) if trials is None else trials.astype(np.int64)
+        return rng.binomial(np.broadcast_to(times, eta.shape), chance).astype(np.float64)
+    mean = eta if link == "identity" else np.exp(np.minimum(eta, 700.0))
+    if family == "poisson":
+        return rng.poisson(np.minimum(mean, LARGEST_RATE)).astype(np.float64)
+    assert dispersion is not None
+    if family == "gaussian":
+        return mean + np.sqrt(dispersion) * rng.standard_normal(eta.shape)
+    if family == "student-t":
+        return mean + np.sqrt(dispersion) * rng.standard_t(freedom, eta.shape)
+    rate = rng.gamma(np.broadcast_to(1.0 / dispersion, eta.shape)) * dispersion * mean
+    if family == "gamma":
+        return np.asarray(rate)
+    return rng.poisson(np.minimum(rate, LARGEST_RATE)).astype(np.float64)
 
 
 def of_classes(

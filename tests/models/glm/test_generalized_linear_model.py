@@ -286,3 +286,83 @@ def test_offsets_whose_exponential_is_no_number_are_refused(family: str, size: f
     x, y, _ = rows(family)
     with pytest.raises(ValueError, match=r"offset .* received .*: its exponential is no finite"):
         GeneralizedLinearModel(family=family).fit(x, y, offset=np.full(len(y), size))
+
+
+@pytest.mark.parametrize("family", ["bernoulli", "ordinal"])
+def test_an_offset_counts_in_predictions_of_classes(family: str) -> None:
+    """An offset of x.b is b more in the coefficients."""
+    x, y, _ = rows(family)
+    model = GeneralizedLinearModel(family=family, prior_precision=1e-8, intercept_precision=1e-8)
+    plain, moved = (model.__class__(**model.get_params()) for _ in range(2))
+    plain.fit(x, y)
+    offset = x @ [0.5, 0.0, -0.4]
+    moved.fit(x, y, offset=offset)
+    np.testing.assert_allclose(moved.coef_[0] + [0.5, 0.0, -0.4], plain.coef_[0], atol=1e-6)
+    for method in ("predict_proba", "predict", "decision_function"):
+        found = getattr(moved, method)(x, offset=offset)
+        np.testing.assert_allclose(found, getattr(plain, method)(x), atol=1e-5)
+    assert moved.score(x, y, offset=offset) == plain.score(x, y)
+    low = moved.predict_proba_interval(x, offset=offset)[0]
+    np.testing.assert_allclose(low, plain.predict_proba_interval(x)[0], atol=1e-5)
+    one, other = (m.sample(x, 3, **more) for m, more in ((moved, {"offset": offset}), (plain, {})))
+    assert (one == other).mean() > 0.98
+    parts = moved.predict_proba([x[:40], x[40:]], offset=[offset[:40], offset[40:]])
+    np.testing.assert_allclose(np.concatenate(parts), moved.predict_proba(x, offset=offset))
+
+
+@pytest.mark.parametrize("family", ["bernoulli", "multinomial", "ordinal"])
+def test_intervals_of_probabilities_are_quantiles_of_the_posterior(family: str) -> None:
+    x, y, _ = rows(family)
+    model = GeneralizedLinearModel(family=family).fit(x, y)
+    low, high = model.predict_proba_interval(x[:7], level=0.8)
+    draws = (
+        np.concatenate(
+            list(model._drawn_chances(x[:7], np.random.default_rng(5), 20_000, None)), axis=1
+        )
+        if family != "bernoulli"
+        else bernoulli_draws(model, x[:7])
+    )
+    np.testing.assert_allclose(draws.sum(2), 1.0, atol=1e-12)
+    expected = np.quantile(draws, [0.1, 0.9], axis=0)
+    np.testing.assert_allclose([low, high], expected, atol=0.01)
+    np.testing.assert_allclose(draws.mean(0), model.predict_proba(x[:7]), atol=0.005)
+
+
+def bernoulli_draws(model: Any, x: np.ndarray) -> np.ndarray:
+    theta = model.posterior_.sample(np.random.default_rng(5), 20_000)
+    chance = 1 / (1 + np.exp(-(theta[:, :-1] @ x.T + theta[:, -1:])))
+    return np.stack([1 - chance, chance], axis=2)
+
+
+@each
+def test_intervals_of_targets_do_not_depend_on_the_blocks(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is bounded by blocks of rows; the same parameters are drawn for all of them."""
+    x, y, more = rows(family)
+    model = GeneralizedLinearModel(family=family).fit(x, y, **more)
+    ask = (
+        model.predict_proba_interval
+        if hasattr(model, "predict_proba")
+        else lambda rows: model.predict_interval(rows, of="target")
+    )
+    whole = np.array(ask(x))
+    monkeypatch.setattr("dmfvi.models.glm.prediction.LARGEST_BLOCK", 4000 * 50)
+    spread = whole[1] - whole[0]
+    one = 1.0 if family in ("poisson", "negative-binomial", "binomial") else 0.0  # whole numbers
+    assert np.all(np.abs(np.array(ask(x)) - whole) <= 0.15 * spread + one)
+
+
+def test_the_table_has_the_noise_in_the_targets_units() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 2))
+    y = 1000.0 + 50.0 * (x[:, 0] + 0.5 * rng.normal(size=400))
+    for model in (BayesianLinearRegression(), GeneralizedLinearModel(family="gaussian")):
+        row = model.fit(x, y).coefficient_table().rows[-1]
+        assert row.term == "sd of noise"
+        assert row.lower < row.estimate < row.upper
+        assert row.estimate == pytest.approx(25.0, rel=0.1)
+        assert row.sd == pytest.approx(25.0 / np.sqrt(800), rel=0.15)
+    many = BayesianLinearRegression().fit(*(np.tile(a, (30, 1)[: a.ndim]) for a in (x, y)))
+    one = many.coefficient_table().rows[-1]
+    assert one.sd == pytest.approx(one.estimate / np.sqrt(2 * 12_000), rel=1e-3)

@@ -97,6 +97,8 @@ def test_terms_are_named_as_in_statsmodels_and_have_its_least_squares_estimates(
     model = BayesianLinearRegression(formula=formula, prior_precision=1e-10).fit(whole)
     theirs = smf.ols(formula, whole).fit()
     frame = model.summary_frame()
+    assert frame.loc["sd of noise", "estimate"] == pytest.approx(theirs.mse_resid**0.5, rel=0.02)
+    frame = frame.drop("sd of noise")
     assert set(frame.index) == set(theirs.params.index)
     gap = (frame.estimate - theirs.params[frame.index]) / theirs.bse[frame.index]
     assert gap.abs().max() < 1e-3

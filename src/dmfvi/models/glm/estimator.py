@@ -38,7 +38,7 @@ from dmfvi.models.regression.base import (
     known_classes,
 )
 from dmfvi.models.regression.posterior import CoefficientPosterior
-from dmfvi.summary_table import SummaryTable, rows_of
+from dmfvi.summary_table import SummaryTable, log_normal_row, rows_of
 from dmfvi.validation import check_choice, check_positive
 
 #: default prior precision of coefficients in agreed units
@@ -53,6 +53,13 @@ DISPERSION_PRECISION = {
     "gamma": 0.25,
 }
 GAP_PRECISION = 0.25
+#: what the table shows of a log dispersion psi: a name, and the power of exp(psi)
+DISPERSION = {
+    "gaussian": ("sd of noise", 0.5),
+    "student-t": ("scale of noise", 0.5),
+    "negative-binomial": ("dispersion", 1.0),
+    "gamma": ("dispersion", 1.0),
+}
 #: what exp(coefficient) is, by link
 RATIOS = {"logit": "odds ratio", "log": "rate ratio", "ordinal logit": "odds ratio"}
 
@@ -369,8 +376,7 @@ class GlmEstimator(GlmPredictions):
         key = f"{self._family} {self._link}" if self._family == "ordinal" else self._link
         ratio = "" if several else RATIOS.get(key, "")
         with_ratio = [bool(ratio)] * len(terms)
-        extra = [] if self._likelihood.n_shared == 0 else self._shared_rows()
-        for term, mean, variance in extra:
+        for term, mean, variance in self._cut_points() if self._family == "ordinal" else []:
             terms.append(term)
             means.append(mean)
             variances.append(variance)
@@ -383,18 +389,18 @@ class GlmEstimator(GlmPredictions):
             level,
             with_ratio,
         )
+        if self._family in DISPERSED:
+            p, (name, power) = self.posterior_.parameters(), DISPERSION[self._family]
+            deviation = float(np.sqrt(p["covariance"][-1, -1]))
+            rows.append(log_normal_row(name, power * p["mean"][-1], power * deviation, level))
         title = f"{self._family} regression, {self._link} link"
         return SummaryTable(title, self._facts(), level, ratio, rows)
 
-    def _shared_rows(self) -> list[tuple[str, float, float]]:
-        """Term, mean and variance of the parameters that all rows share."""
+    def _cut_points(self) -> list[tuple[str, float, float]]:
+        """Names, means and variances of an ordinal model's cut points, by the delta method."""
         p = self.posterior_.parameters()
         m = self._likelihood.n_shared
-        mean, variance = p["mean"][-m:], np.diag(p["covariance"])[-m:]
-        if self._family != "ordinal":
-            return [("log dispersion", float(mean[0]), float(variance[0]))]
-        # cut points by the delta method
-        steps = np.append(1.0, np.exp(mean[1:]))
+        steps = np.append(1.0, np.exp(p["mean"][-m:][1:]))
         slopes = np.tril(np.ones((m, m))) * steps
         spread = slopes @ p["covariance"][-m:, -m:] @ slopes.T
         labels = [f"{plain(a)}|{plain(b)}" for a, b in pairwise(self.classes_)]

@@ -12,13 +12,13 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from dmfvi.inference.model import Model
 from dmfvi.linalg import FloatArray
 from dmfvi.models.glm.estimator import WEAK, GlmEstimator
-from dmfvi.models.glm.prediction import GlmPredictions
+from dmfvi.models.glm.prediction import GlmPredictions, two_class_interval
 from dmfvi.models.glm.targets import Targets
 from dmfvi.models.regression.base import VAGUE_INTERCEPT
 from dmfvi.models.regression.linear import RegressionShard
 from dmfvi.models.regression.logistic import LogisticRegression, predictive_probability
 from dmfvi.models.regression.posterior import CoefficientPosterior
-from dmfvi.validation import check_choice
+from dmfvi.validation import check_choice, check_level
 
 Families = Literal[
     "gaussian",
@@ -242,20 +242,22 @@ class BayesianLogisticRegression(ClassifierMixin, GlmEstimator):
         self.intercept_ = p["mean"][:, d] if self._has_intercept else np.zeros(len(p["mean"]))
         self.coef_covariance_ = p["covariance"]
 
-    def decision_function(self, X: Any) -> FloatArray:
+    def decision_function(self, X: Any, *, offset: Any = None) -> FloatArray:
         """Posterior mean of x.w for each row (n,), or (n, K) with more than two classes."""
         if not self._bounded:
-            return super().decision_function(X)
+            return super().decision_function(X, offset=offset)
+        self._refuse_offset(offset)
         mean, _ = self._logits(X)
         return mean[:, 0] if self._n_outputs == 1 else mean
 
-    def predict_proba(self, X: Any, return_std: bool = False) -> Any:
+    def predict_proba(self, X: Any, return_std: bool = False, *, offset: Any = None) -> Any:
         """Class probabilities averaged over the posterior (n, K).
 
         With ``return_std`` also the posterior standard deviation of each class's x.w, on the logit scale.
         """
         if not self._bounded:
-            return super().predict_proba(X, return_std)
+            return super().predict_proba(X, return_std, offset=offset)
+        self._refuse_offset(offset)
         mean, variance = self._logits(X)
         chance = predictive_probability(mean, variance)
         if self._n_outputs == 1:
@@ -263,6 +265,23 @@ class BayesianLogisticRegression(ClassifierMixin, GlmEstimator):
         else:
             chance = chance / chance.sum(1, keepdims=True)
         return (chance, np.sqrt(variance)) if return_std else chance
+
+    def predict_proba_interval(
+        self, X: Any, level: float = 0.9, *, offset: Any = None, random_state: Any = 0
+    ) -> tuple[FloatArray, FloatArray]:
+        """Ends of central posterior intervals of each class's probability (n, K); from draws with more than two classes."""
+        if not self._bounded:
+            return super().predict_proba_interval(
+                X, level, offset=offset, random_state=random_state
+            )
+        check_level(level)
+        self._refuse_offset(offset)
+        if self._n_outputs > 1:
+            raise ValueError(
+                'approximation="polya-gamma" has no intervals of the probabilities of more than two classes: use "gaussian"'
+            )
+        mean, variance = self._logits(X)
+        return two_class_interval("logit", mean[:, 0], variance[:, 0], level)
 
     def _logits(self, X: Any) -> tuple[FloatArray, FloatArray]:
         design = self._design(self._checked_rows(X))

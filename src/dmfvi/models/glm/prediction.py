@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from dmfvi.linalg import FloatArray
 from dmfvi.models.glm.likelihoods import Likelihood, contrasts
 from dmfvi.models.glm.quadrature import cubature
 from dmfvi.models.glm.targets import (
+    DISPERSED,
     LABELLED,
     TargetUnits,
     average,
@@ -24,13 +26,21 @@ from dmfvi.models.glm.targets import (
     expected_response,
     response,
 )
-from dmfvi.models.pointwise import log_ordered, log_softmax_of, of_classes, of_targets
+from dmfvi.models.pointwise import (
+    log_ordered,
+    log_softmax_of,
+    new_targets,
+    of_classes,
+    of_targets,
+)
 from dmfvi.models.regression.base import Regression
 from dmfvi.shard_lists import answering_lists, joined, joined_weights
 from dmfvi.validation import check_choice, check_level
 
 #: draws of a predictive interval
 DRAWS = 4000
+#: numbers of a block of draws
+LARGEST_BLOCK = 4_000_000
 
 
 def _labelled(estimator: Any) -> bool:
@@ -85,18 +95,20 @@ class GlmPredictions(Regression):
             known = known + self._row_values("offset", offset, X, [rows])[0]
         if exposure is not None:
             if self._link != "log":
-                raise ValueError(f"exposure goes with a log link, this model has {self._link!r}")
+                self._refuse_exposure(exposure)
             times = self._row_values("exposure", exposure, X, [rows])[0]
             if not (times > 0).all():
                 raise ValueError(f"exposure must be positive, received {times.min():g}")
             known = known + np.log(times)
         return known
 
-    def _refuse_offset(self, offset: Any, exposure: Any) -> None:
-        if offset is not None or exposure is not None:
-            raise ValueError(
-                f"predictions of a {self.family} model take no offset: add it to decision_function's values"
-            )
+    def _refuse_offset(self, offset: Any) -> None:
+        if offset is not None:
+            raise ValueError(f"a {self._family} model takes no offset")
+
+    def _refuse_exposure(self, exposure: Any) -> None:
+        if exposure is not None:
+            raise ValueError(f"exposure goes with a log link, this model has {self._link!r}")
 
     @property
     def _belief_normal(self) -> MultivariateNormal:
@@ -110,10 +122,10 @@ class GlmPredictions(Regression):
         With ``return_std`` also the posterior standard deviation of the expected target.
         """
         if self.family in LABELLED:
-            self._refuse_offset(offset, exposure)
+            self._refuse_exposure(exposure)
             if return_std:
                 raise ValueError(f"a {self.family} model predicts classes: use predict_proba")
-            chance = self.predict_proba(X)
+            chance = self.predict_proba(X, offset=offset)
             return np.asarray(self.classes_[chance.argmax(1)])
         mean, variance = self._predictor(X, offset, exposure)
         expected = expected_response(self._link, mean, variance)
@@ -143,10 +155,9 @@ class GlmPredictions(Regression):
         check_choice("of", of, ["mean", "target"])
         if of == "target":
             rng = generator_of(random_state)
-            draws = np.stack(
-                [self.sample(X, rng, offset=offset, exposure=exposure) for _ in range(DRAWS)]
-            )
-            low, high = np.quantile(draws, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
+            made = list(self._new_targets(X, rng, DRAWS, offset, exposure))
+            ends = [np.quantile(draws, _tails(level), axis=0) for draws in made]
+            low, high = np.concatenate(ends, axis=1)
             return low, high
         mean, variance = self._predictor(X, offset, exposure)
         width = _normal_quantile(level) * np.sqrt(variance)
@@ -162,37 +173,46 @@ class GlmPredictions(Regression):
             else generator_of(random_state)
         )
         if self.family in LABELLED:
-            chance = self.predict_proba(X)
+            self._refuse_exposure(exposure)
+            chance = self.predict_proba(X, offset=offset)
             draws = rng.random((len(chance), 1))
             return np.asarray(self.classes_[(draws > chance.cumsum(1)[:, :-1]).sum(1)])
+        made = self._new_targets(X, rng, 1, offset, exposure)
+        return np.concatenate([draws[0] for draws in made])
+
+    def _new_targets(
+        self, X: Any, rng: np.random.Generator, n_draws: int, offset: Any, exposure: Any
+    ) -> Iterator[FloatArray]:
+        """New targets (n_draws, rows), a block of rows at a time: all rows have the same draws of the parameters."""
         rows = self._checked_rows(X)
+        known = self._known_offset(X, rows, offset, exposure)
         design, (shift, scale, _) = self._design(rows), self._target
-        theta = self._belief_normal.sample(rng)
-        eta = shift + scale * (design @ theta[: design.shape[1]])
-        eta = eta + self._known_offset(X, rows, offset, exposure)
-        mean = response(self._link, eta)
-        family = self._family
-        if family == "binomial":
-            return (rng.random(len(mean)) < mean).astype(np.float64)
-        if family == "poisson":
-            return rng.poisson(np.minimum(mean, 1e18)).astype(np.float64)
-        dispersion = float(np.exp(theta[-1]))
-        if family == "gaussian":
-            return mean + scale * np.sqrt(dispersion) * rng.standard_normal(len(mean))
-        if family == "student-t":
-            noise = rng.standard_t(float(self.degrees_of_freedom), len(mean))
-            return mean + scale * np.sqrt(dispersion) * noise
-        drawn = mean * rng.gamma(1.0 / dispersion, dispersion, len(mean))
-        return drawn if family == "gamma" else rng.poisson(np.minimum(drawn, 1e18)).astype(float)
+        theta = np.asarray(self._belief_normal.sample(rng, n_draws))
+        family, size = self._family, design.shape[1]
+        for part in _blocks(len(rows), n_draws):
+            eta = shift + scale * theta[:, :size] @ design[part].T + known[part]
+            yield new_targets(
+                family,
+                self._link,
+                eta,
+                rng,
+                dispersion=self._noise_of(theta) if family in DISPERSED else None,
+                freedom=float(self.degrees_of_freedom),
+            )
+
+    def _noise_of(self, theta: FloatArray) -> FloatArray:
+        """Noise variance or dispersion of draws in agreed units (n_draws, 1), in the data's."""
+        return np.asarray(self._target.scale**2 * np.exp(theta[:, -1:]))
 
     @available_if(_labelled)  # type: ignore[untyped-decorator]
     @answering_lists
-    def predict_proba(self, X: Any, return_std: bool = False) -> Any:
+    def predict_proba(self, X: Any, return_std: bool = False, *, offset: Any = None) -> Any:
         """Class probabilities averaged over the posterior (n, K).
 
         With ``return_std`` also the posterior standard deviation of each class's log odds.
         """
         if self._family == "multinomial":
+            self._refuse_offset(offset)
             mean, root = self._outputs(X)
             points, shares = cubature(mean.shape[1])
             turn = contrasts(len(self.classes_))
@@ -201,9 +221,9 @@ class GlmPredictions(Regression):
                 chance += share * softmax((mean + root @ point) @ turn.T, axis=1)
             spread = np.sqrt(np.square(turn @ root).sum(-1))
             return (chance, spread) if return_std else chance
-        mean, variance = self._predictor(X)
+        mean, variance = self._predictor(X, offset)
         if self._family == "ordinal":
-            made = self._ordered_chances(X)
+            made = self._ordered_chances(X, offset)
             return (made, np.sqrt(variance)[:, None]) if return_std else made
         chance = expected_response(self._link, mean, variance)
         both = np.column_stack([1.0 - chance, chance])
@@ -211,11 +231,49 @@ class GlmPredictions(Regression):
 
     @available_if(_labelled)  # type: ignore[untyped-decorator]
     @answering_lists
-    def decision_function(self, X: Any) -> FloatArray:
+    def predict_proba_interval(
+        self, X: Any, level: float = 0.9, *, offset: Any = None, random_state: Any = 0
+    ) -> tuple[FloatArray, FloatArray]:
+        """Ends of central posterior intervals of each class's probability (n, K); from draws with more than two classes."""
+        check_level(level)
+        if self._family == "bernoulli":
+            mean, variance = self._predictor(X, offset)
+            return two_class_interval(self._link, mean, variance, level)
+        rng = generator_of(random_state)
+        ends = [
+            np.quantile(chances, _tails(level), axis=0)
+            for chances in self._drawn_chances(X, rng, DRAWS, offset)
+        ]
+        low, high = np.concatenate(ends, axis=1)
+        return low, high
+
+    def _drawn_chances(
+        self, X: Any, rng: np.random.Generator, n_draws: int, offset: Any
+    ) -> Iterator[FloatArray]:
+        """Class probabilities (n_draws, rows, K) under draws of the parameters, a block of rows at a time."""
+        rows = self._checked_rows(X)
+        design, n_classes = self._design(rows), len(self.classes_)
+        size = design.shape[1]
+        theta = np.asarray(self._belief_normal.sample(rng, n_draws))
+        if self._family == "multinomial":
+            self._refuse_offset(offset)
+            for part in _blocks(len(rows), n_draws * n_classes):
+                outputs = theta.reshape(n_draws, -1, size) @ design[part].T
+                yield np.exp(log_softmax_of(np.swapaxes(outputs, 1, 2), n_classes))
+            return
+        known = self._known_offset(X, rows, offset, None)
+        for part in _blocks(len(rows), n_draws * n_classes):
+            eta = theta[:, :size] @ design[part].T + known[part]
+            yield np.exp(log_ordered(eta, theta[:, size:], self._link))
+
+    @available_if(_labelled)  # type: ignore[untyped-decorator]
+    @answering_lists
+    def decision_function(self, X: Any, *, offset: Any = None) -> FloatArray:
         """Posterior mean of the linear predictor (n,), or (n, K) with more than two classes that have no order."""
         if self._family == "multinomial":
+            self._refuse_offset(offset)
             return self._outputs(X)[0] @ contrasts(len(self.classes_)).T
-        mean = self._predictor(X)[0]
+        mean = self._predictor(X, offset)[0]
         # cut points are seen from x = 0, predictors inside from the agreed means
         return mean + self._units.shift @ self.coef_[0] if self._family == "ordinal" else mean
 
@@ -236,9 +294,8 @@ class GlmPredictions(Regression):
         """Of targets, under the draws of all parameters that the seed gave."""
         labelled = self._family in ("bernoulli", "ordinal", "multinomial")
         allowed = {"trials"} if self._family == "binomial" else set()
-        self._refuse_row_values(
-            row_values, allowed | (set() if labelled else {"offset", "exposure"})
-        )
+        allowed |= set() if self._family == "multinomial" else {"offset"}
+        self._refuse_row_values(row_values, allowed | (set() if labelled else {"exposure"}))
         rows = self._checked_rows(X)
         target, rng = self._known_targets(X, y, rows), np.random.default_rng([seed, 1])
         n_draws = len(draws["coef"])
@@ -295,16 +352,17 @@ class GlmPredictions(Regression):
         root = np.linalg.cholesky(covariance + ridge[:, None, None] * np.eye(n_outputs))
         return design @ p["mean"].reshape(n_outputs, size).T, root
 
-    def _ordered_chances(self, X: Any) -> FloatArray:
+    def _ordered_chances(self, X: Any, offset: Any = None) -> FloatArray:
         """Probabilities of ordered classes: cut points and predictor averaged together."""
-        design = self._design(self._checked_rows(X))
+        rows = self._checked_rows(X)
+        design = self._design(rows)
         q, d = self._belief_normal, design.shape[1]
         model = self._model
         middle, root = model.location(q)
         m = len(middle) - d
         points, shares = cubature(m)
         cdf = expit if self._link == "logit" else ndtr
-        mean = design @ middle[:d]
+        mean = design @ middle[:d] + self._known_offset(X, rows, offset, None)
         rest = np.sqrt(np.square(design @ root[:d, m:]).sum(1))
         nodes, weights = np.polynomial.hermite_e.hermegauss(20)
         weights = weights / weights.sum()
@@ -334,8 +392,8 @@ class GlmPredictions(Regression):
         rows = [self._checked_rows(X)]
         y, weight = self._scored(X, y), joined_weights(sample_weight)
         if self.family in LABELLED:
-            self._refuse_offset(offset, exposure)
-            return float(accuracy_score(y, joined(self.predict(X)), sample_weight=weight))
+            made = joined(self.predict(X, offset=offset, exposure=exposure))
+            return float(accuracy_score(y, made, sample_weight=weight))
         if self.family == "binomial" and trials is None:
             raise ValueError("the score of a binomial model needs trials, one number for each row")
         expected = joined(self.predict(X, offset=offset, exposure=exposure))
@@ -347,9 +405,28 @@ class GlmPredictions(Regression):
         return float(r2_score(y, expected, sample_weight=weight))
 
 
+def two_class_interval(
+    link: str, mean: FloatArray, variance: FloatArray, level: float
+) -> tuple[FloatArray, FloatArray]:
+    """Ends of the intervals of both classes' probabilities (n, 2), from the second's linear predictor."""
+    width = _normal_quantile(level) * np.sqrt(variance)
+    low, high = response(link, mean - width), response(link, mean + width)
+    return np.column_stack([1.0 - high, low]), np.column_stack([1.0 - low, high])
+
+
 def expected_square(link: str, mean: FloatArray, variance: FloatArray) -> FloatArray:
     """E[inverse link(eta)^2]."""
     return average(lambda eta: response(link, eta) ** 2, mean, variance)
+
+
+def _tails(level: float) -> list[float]:
+    return [0.5 - 0.5 * level, 0.5 + 0.5 * level]
+
+
+def _blocks(n_rows: int, per_row: int) -> Iterator[slice]:
+    """Consecutive rows with so many numbers each that a block fits into memory; one block where there are no rows."""
+    size = max(LARGEST_BLOCK // per_row, 1)
+    return (slice(i, i + size) for i in range(0, max(n_rows, 1), size))
 
 
 def _normal_quantile(level: float) -> float:

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import gammaincinv, gammaln, stdtrit
 from sklearn.base import RegressorMixin
 
 from dmfvi.estimator import generator_of
@@ -26,11 +26,13 @@ from dmfvi.models.regression.linear import LinearRegression, RegressionShard, st
 from dmfvi.models.regression.posterior import LinearPosterior
 from dmfvi.shard_lists import joined, joined_weights
 from dmfvi.sizes import check_target_size
-from dmfvi.summary_table import SummaryTable, rows_of
+from dmfvi.summary_table import Row, SummaryTable, rows_of
 from dmfvi.validation import check_instance, check_level
 
 #: default prior precision of coefficients in standardised units, and of the noise
 VAGUE = 1e-3
+#: shape of the noise precision from which the delta method has four digits
+LARGE_SHAPE = 1e4
 
 
 @dataclass(eq=False, repr=False)
@@ -242,6 +244,7 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         )
         widening = np.sqrt(dof / max(dof - 2.0, 1e-3))  # from Student's scale to its deviation
         rows = [row._replace(sd=row.sd * widening) for row in rows]
+        rows.append(_noise_row(float(p["shape"]), float(p["rate"]), level))
         return SummaryTable("Linear regression", self._facts(), level, "", rows)
 
     def _predictive(self, X: Any) -> tuple[FloatArray, FloatArray, float]:
@@ -311,6 +314,23 @@ def _numbers(y: Any) -> FloatArray:
         ) from None
     check_target_size(values)
     return values
+
+
+def _noise_row(shape: float, rate: float, level: float) -> Row:
+    """The noise's standard deviation 1 / sqrt(t), t ~ Gamma(shape, rate): median, deviation and central interval."""
+    check_level(level)
+    tails = np.array([0.5 + 0.5 * level, 0.5, 0.5 - 0.5 * level])
+    low, middle, high = np.sqrt(rate / gammaincinv(shape, tails))
+    if shape > LARGE_SHAPE:  # the difference below would cancel
+        spread = 0.5 * middle / np.sqrt(shape)
+    elif shape > 1.0:
+        mean = np.sqrt(rate) * np.exp(gammaln(shape - 0.5) - gammaln(shape))
+        spread = np.sqrt(rate / (shape - 1.0) - mean**2)
+    else:
+        spread = np.inf
+    return Row(
+        "sd of noise", float(middle), float(spread), float(low), float(high), None, None, None
+    )
 
 
 def _split_units(both: FeatureUnits) -> tuple[FeatureUnits, FeatureUnits]:
