@@ -12,8 +12,19 @@ import numpy as np
 from dmfvi import GeneralizedLinearModel
 from sampler import held, regression_density, sample
 
-FAMILIES = ("bernoulli", "poisson", "negative-binomial", "ordinal")
+FAMILIES = (
+    "bernoulli",
+    "poisson",
+    "negative-binomial",
+    "ordinal",
+    "gaussian",
+    "student-t",
+    "gamma",
+)
 SETS = ((60, 5), (100, 8), (200, 10), (500, 15), (1000, 20), (2000, 30))
+#: two rows for each column: the dispersion's posterior is much wider than with few columns
+MANY_COLUMNS = ((20, 8), (60, 30))
+DISPERSED = ("gaussian", "student-t", "gamma")
 
 
 def targets(family: str, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -24,8 +35,12 @@ def targets(family: str, eta: np.ndarray, rng: np.random.Generator) -> np.ndarra
         "poisson": lambda: rng.poisson(np.exp(0.5 + 0.5 * eta)),
         "negative-binomial": lambda: rng.poisson(np.exp(1.0 + 0.5 * eta) * rng.gamma(2.0, 0.5, n)),
         "ordinal": lambda: np.digitize(eta + rng.logistic(size=n), [-1.0, 1.0]),
+        "gaussian": lambda: eta + rng.normal(size=n),
+        "student-t": lambda: eta + rng.standard_t(4, size=n),
+        "gamma": lambda: np.exp(eta) * rng.gamma(2.0, 0.5, n),
     }
-    return np.asarray(made[family](), dtype=np.int64)
+    values = made[family]()
+    return values if family in DISPERSED else np.asarray(values, dtype=np.int64)
 
 
 def main(*chosen: str) -> None:
@@ -35,15 +50,17 @@ def main(*chosen: str) -> None:
     )
     print("|---|---|---|---|---|---|---|---|")
     for family in chosen or FAMILIES:
-        for n, d in SETS:
+        for n, d in SETS + (MANY_COLUMNS if family in DISPERSED else ()):
             rng = np.random.default_rng(n)
             x = rng.normal(size=(n, d))
             y = targets(family, x @ rng.normal(size=d) * 1.5 / np.sqrt(d), rng)
             model = GeneralizedLinearModel(family=family).fit(x, y)
             q = model._belief_normal.parameters()
-            density = regression_density(
-                family, model._design(x), y, model._model.prior_precision, model._target.shift
-            )
+            shift, scale, _ = model._target
+            if family in ("gaussian", "student-t"):
+                y, shift = (y - shift) / scale, 0.0
+            precision = model._model.prior_precision
+            density = regression_density(family, model._design(x), y, precision, shift)
             draws = sample(density, q["mean"], q["covariance"], n_draws=400 if n < 1000 else 200)
             sd, exact = np.sqrt(np.diag(q["covariance"])), draws.flat
             inside = 100 * held(exact, q["mean"], sd)

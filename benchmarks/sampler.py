@@ -15,6 +15,10 @@ from scipy.special import digamma, expit, gammaln, log_expit
 Density = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
+#: degrees of freedom of Student targets
+FREEDOM = 4.0
+
+
 class Draws(NamedTuple):
     """Draws (chains, draws, P), and the largest Gelman-Rubin factor of the halves of chains."""
 
@@ -83,9 +87,9 @@ def sample(
 def regression_density(
     family: str, design: np.ndarray, y: np.ndarray, precision: np.ndarray, offset: float = 0.0
 ) -> Density:
-    """Posterior density of a logistic, Poisson, negative binomial or ordinal regression with prior N(0, 1 / precision).
+    """Posterior density of a regression with prior N(0, 1 / precision).
 
-    Parameters are coefficients, then log dispersion (negative binomial), or first cut point and log gaps (ordinal).
+    Parameters are coefficients, then a log dispersion (log noise variance, log squared scale), or first cut point and log gaps (ordinal).
     """
     p = design.shape[1]
 
@@ -117,6 +121,32 @@ def _negative_binomial(eta: np.ndarray, psi: np.ndarray, y: np.ndarray) -> tuple
     return value, slope, -size * of_size.sum(1, keepdims=True)
 
 
+def _gaussian(eta: np.ndarray, psi: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
+    precision, gap = np.exp(-psi), y - eta
+    value = -0.5 * psi - 0.5 * precision * gap**2
+    return (
+        value,
+        precision * gap,
+        0.5 * (precision * gap**2 - 1.0).sum(1, keepdims=True),
+    )
+
+
+def _student(eta: np.ndarray, psi: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
+    precision, gap = np.exp(-psi), y - eta
+    far = precision * gap**2 / FREEDOM
+    value = -0.5 * psi - 0.5 * (FREEDOM + 1) * np.log1p(far)
+    weight = (FREEDOM + 1) / (FREEDOM * (1 + far))
+    shared = 0.5 * (weight * precision * gap**2 - 1.0).sum(1, keepdims=True)
+    return value, weight * precision * gap, shared
+
+
+def _gamma(eta: np.ndarray, psi: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
+    shape, ratio = np.exp(-psi), y * np.exp(-eta)
+    value = shape * (np.log(shape) - eta + np.log(y) - ratio) - gammaln(shape)
+    of_shape = np.log(shape) + 1.0 - eta + np.log(y) - ratio - digamma(shape)
+    return value, shape * (ratio - 1.0), -shape * of_shape.sum(1, keepdims=True)
+
+
 def _ordinal(eta: np.ndarray, psi: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
     gaps = np.exp(psi[:, 1:])
     cuts = np.concatenate([psi[:, :1], psi[:, :1] + np.cumsum(gaps, axis=1)], axis=1)
@@ -143,6 +173,9 @@ LIKELIHOODS = {
     "poisson": _poisson,
     "negative-binomial": _negative_binomial,
     "ordinal": _ordinal,
+    "gaussian": _gaussian,
+    "student-t": _student,
+    "gamma": _gamma,
 }
 
 

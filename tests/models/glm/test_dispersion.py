@@ -81,8 +81,49 @@ def test_a_point_that_has_not_found_its_mode_has_no_density() -> None:
     )
     prior = np.array([1e8, 1e-9, 0.25])
     near, far = (
-        alone(_integrated(model._model, shard, np.array([[0.0, start, -1.0]]), prior))
+        alone(_integrated(model._model, shard, np.array([[0.0, start, -1.0]]), prior)).log_density
         for start in (0.0, -8.0)
     )
     assert np.isfinite(near).all()
     assert np.isnan(far).all()
+
+
+@pytest.mark.parametrize(("n", "d"), [(20, 8), (60, 30)])
+def test_the_noise_of_many_columns_has_its_exact_moments(n: int, d: int) -> None:
+    """With flat priors t = 1 / variance ~ Gamma((n - p) / 2, RSS / 2) and coefficients are Student (n - p)."""
+    rng = np.random.default_rng(n)
+    x = rng.normal(size=(n, d))
+    y = x @ rng.normal(size=d) + rng.normal(size=n)
+    flat = {"prior_precision": 1e-8, "intercept_precision": 1e-8}
+    model = GeneralizedLinearModel(family="gaussian", **flat).fit(x, y)
+    prior = np.asarray(model._model.prior_precision)
+    design = model._design(x)
+    target = (y - model._target.shift) / model._target.scale
+    rest = target - design @ np.linalg.lstsq(design, target, rcond=None)[0]
+    psi = np.linspace(-8.0, 4.0, 4001)
+    log_density = -0.5 * (n - d - 1) * psi - 0.5 * rest @ rest * np.exp(-psi)
+    log_density -= 0.5 * prior[-1] * psi**2
+    weights = np.exp(log_density - log_density.max())
+    weights /= weights.sum()
+    mean = weights @ psi
+    q = model._belief_normal.parameters()
+    deviation = np.sqrt(weights @ (psi - mean) ** 2)
+    assert abs(q["mean"][-1] - mean) < 1e-3 * deviation
+    assert np.sqrt(q["covariance"][-1, -1]) == pytest.approx(deviation, rel=1e-3)
+    exact = weights @ np.exp(psi) * np.linalg.inv(design.T @ design)
+    np.testing.assert_allclose(q["covariance"][:-1, :-1], exact, rtol=2e-3, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "student-t", "gamma"])
+def test_nodes_integrate_the_pooled_dispersion(family: str) -> None:
+    """Rows sorted by target, and collinear columns."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(36, 9))
+    x[:, 8] = x[:, 0] - x[:, 1]
+    y = 0.5 * x[:, 0] + rng.normal(size=36)
+    y = np.exp(y) if family == "gamma" else y
+    order = np.argsort(y)
+    pooled = GeneralizedLinearModel(family=family).fit(x, y)
+    nodes = GeneralizedLinearModel(family=family, network=Network.chain(4)).fit(x[order], y[order])
+    assert max(p.distance(pooled.posterior_) for p in nodes.node_posteriors_) < 1e-9
+    assert len({p.agreed.pack().tobytes() for p in nodes.node_posteriors_}) == 1

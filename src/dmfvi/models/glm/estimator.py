@@ -43,8 +43,6 @@ from dmfvi.validation import check_choice, check_positive
 
 #: default prior precision of coefficients in agreed units
 WEAK = 1.0
-#: families whose log dispersion is integrated on a grid after the fit: with few rows its posterior is skewed
-SKEWED = ("negative-binomial",)
 #: prior precisions of log dispersions in agreed units, and of the logarithms of gaps between cut points
 DISPERSION_PRECISION = {
     "gaussian": 0.1,
@@ -153,7 +151,7 @@ class GlmEstimator(GlmPredictions):
         volume = -self._target.weight * float(np.log(self._target.scale))
         with one_blas_thread():
             self._fit(session, model, prepared, log_volume=volume, observer=observer)
-            if self._family in SKEWED:
+            if self._family in DISPERSED:
                 self._integrate_dispersion(session, prepared)
         return self
 
