@@ -41,13 +41,16 @@ class BayesianLinearRegression(RegressorMixin, Regression):
 
         y = x.w + intercept + noise,  w | t ~ N(0, 1/(t P)),  t = 1/noise variance ~ Gamma
 
+    With the default ``noise_prior`` and many more rows than columns, intervals are those of least squares (R's lm, statsmodels' OLS).
+
     Parameters
     ----------
     prior_precision : float, array (n_features,) or None
         P, prior precision of the coefficients in units of the noise precision (P = 1 is as much as one row with x = 1);
         None is 1e-3 in standardised features. The intercept's prior is vague, around the data's mean.
     noise_prior : GammaPrior or None
-        Prior of the noise precision; None is Gamma(1e-3, 1e-3) in units of the target's variance.
+        Gamma prior of the noise precision, conjugate: coefficients and noise are tied, and with a vague P the noise is underestimated where
+        columns are not few. None is Gamma(1e-3, 1e-3) in units of the target's variance with this tie taken off (Notes).
     fit_intercept : bool
         Whether the model has an intercept.
     {table parameters}
@@ -70,6 +73,10 @@ class BayesianLinearRegression(RegressorMixin, Regression):
     Notes
     -----
     The posterior is exact, so ``lower_bound_`` is the log evidence itself.
+
+    A conjugate prior weighs noise precisions by t^(p/2), as if p more rows had been seen. The default takes off t^(g/2), where g is the
+    number of coefficients that the rows determine, tr((P + X'X)^-1 X'X). As P goes to zero, the posterior has n - p degrees of freedom. Three of
+    them are left to the noise, or half of the rows, if the columns are as many as the rows.
     """
 
     _kept = ("_target", "_moments")
@@ -282,7 +289,7 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         precision = self._coefficient_precision(self._units, VAGUE)
         if self._has_intercept:
             precision = np.append(precision, VAGUE_INTERCEPT)
-        return LinearRegression(precision, shape, rate)
+        return LinearRegression(precision, shape, rate, untied=prior is None)
 
     def _in_data_units(self, q: NormalGamma) -> LinearPosterior:
         shift, unit = self._target
