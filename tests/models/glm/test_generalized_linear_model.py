@@ -15,7 +15,7 @@ from dmfvi import (
     Network,
 )
 from dmfvi.models.glm.likelihoods import contrasts
-from dmfvi.models.glm.targets import LINKS
+from dmfvi.models.glm.targets import LINKS, average, response
 
 FAMILIES = list(LINKS)
 each = pytest.mark.parametrize("family", FAMILIES)
@@ -366,3 +366,52 @@ def test_the_table_has_the_noise_in_the_targets_units() -> None:
     many = BayesianLinearRegression().fit(*(np.tile(a, (30, 1)[: a.ndim]) for a in (x, y)))
     one = many.coefficient_table().rows[-1]
     assert one.sd == pytest.approx(one.estimate / np.sqrt(2 * 12_000), rel=1e-3)
+
+
+@pytest.mark.parametrize("link", ["logit", "probit"])
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize(("mean", "variance"), [(0.3, 0.5), (-2.0, 4.1), (1.0, 400.0), (9.0, 1e4)])
+def test_averages_of_probabilities_are_exact_for_every_variance(
+    link: str, power: int, mean: float, variance: float
+) -> None:
+    z = np.linspace(-12.0, 12.0, 400_001)
+    weights = np.exp(-0.5 * z**2)
+    exact = weights @ response(link, mean + z * np.sqrt(variance)) ** power / weights.sum()
+    made = average(link, power, np.array([mean]), np.array([variance]))[0]
+    assert made == pytest.approx(exact, abs=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_probabilities_under_a_wide_posterior(classes: int) -> None:
+    """More columns than rows: linear predictors have deviations of several units."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 60))
+    y = np.digitize(2.0 * x[:, 0], [0.0, 1.5][: classes - 1])
+    model = BayesianLogisticRegression(prior_precision=0.5, tol=1e-4).fit(x, y)
+    new = 2.0 * rng.normal(size=(20, 60))
+    if classes == 2:
+        draws = bernoulli_draws(model, new)
+    else:
+        drawn = model._drawn_chances(new, np.random.default_rng(1), 20_000, None)
+        draws = np.concatenate(list(drawn), axis=1)
+    error = model.predict_proba(new) - draws.mean(0)
+    assert np.abs(error).max() < 4.0 * draws.std(0).max() / np.sqrt(20_000) + 0.003
+
+
+@pytest.mark.parametrize("precision", [1e-2, 1e-6])
+def test_the_bound_of_separable_classes_is_a_bound(precision: float) -> None:
+    """E_q[log likelihood] by direct integration, where predictors have deviations of hundreds."""
+    x = np.concatenate([-np.linspace(0.5, 3.0, 5), np.linspace(0.5, 3.0, 5)])[:, None]
+    y = (x[:, 0] > 0).astype(int)
+    model = BayesianLogisticRegression(prior_precision=precision, intercept_precision=0.01)
+    model.fit(x, y)
+    assert model.converged_
+    q, design = model._belief_normal.parameters(), model._design(x)
+    z = np.linspace(-10.0, 10.0, 200_001)
+    weights = np.exp(-0.5 * z**2)
+    value = 0.0
+    for row, label in zip(design, y, strict=True):
+        eta = row @ q["mean"] + z * np.sqrt(row @ q["covariance"] @ row)
+        value += weights @ -np.logaddexp(0.0, eta if label == 0 else -eta) / weights.sum()
+    exact = value + model._model.prior_gain(model._belief_normal)
+    assert model.lower_bound_ == pytest.approx(exact, abs=1e-6)

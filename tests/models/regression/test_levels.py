@@ -175,3 +175,42 @@ def test_score_without_targets_anywhere_is_refused() -> None:
         model.score(whole)
     with pytest.raises(ValueError, match="score needs y"):
         BayesianPoissonRegression().fit(whole[["x"]], whole["count"]).score(whole[["x"]])
+
+
+@pytest.mark.parametrize("given", [[True, False], [1, 0], [1.0, 0.0]])
+@pytest.mark.parametrize("formula", ["y ~ s", "y ~ C(s)"])
+def test_truth_values_and_their_numbers_are_one_level(given: list[Any], formula: str) -> None:
+    """Otherwise a row of an unknown level would become one of the reference level."""
+    rows = pd.DataFrame({"s": [True, True, False, False] * 10, "y": [3.0, 3.1, 0.0, 0.2] * 10})
+    model = BayesianLinearRegression(formula=formula).fit(rows)
+    made = model.predict(pd.DataFrame({"s": given}))
+    np.testing.assert_allclose(made, [3.05, 0.1], atol=0.01)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_sites_may_have_truth_values_or_their_numbers(swapped: bool) -> None:
+    rng = np.random.default_rng(3)
+    sites = []
+    for _ in range(2):
+        frame = pd.DataFrame({"x": rng.normal(size=40), "k": rng.integers(0, 2, 40)})
+        sites.append(frame.assign(y=frame.x + 2.0 * frame.k + rng.normal(size=40)))
+    plain = BayesianLinearRegression(formula="y ~ x + C(k)").fit(pd.concat(sites))
+    at = int(swapped)
+    sites[at] = sites[at].assign(k=sites[at].k.astype(bool))
+    model = BayesianLinearRegression(formula="y ~ x + C(k)", network=Network.chain(2)).fit(sites)
+    np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "Int64", "uint64"])
+def test_codes_that_floating_point_does_not_have_stay_apart(dtype: str, tmp_path: Path) -> None:
+    first = 900_000_000_000_207_000
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"code": first + rng.integers(0, 3, 90)}).astype({"code": dtype})
+    rows["y"] = 5.0 * (rows.code - first).astype(float) + 0.1 * rng.normal(size=90)
+    model = BayesianLinearRegression(formula="y ~ C(code)").fit(rows)
+    assert model.term_names_ == [f"C(code)[T.{first + i}]" for i in (1, 2)]
+    np.testing.assert_allclose(model.coef_, [5.0, 10.0], atol=0.2)
+    dmfvi.save(model, tmp_path / "m.npz")
+    np.testing.assert_array_equal(dmfvi.load(tmp_path / "m.npz").predict(rows), model.predict(rows))
+    with pytest.raises(ValueError, match=r"categories and as numbers.*2\^53"):
+        BayesianLinearRegression(formula="y ~ C(code) + code").fit(rows)

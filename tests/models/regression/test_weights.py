@@ -126,3 +126,18 @@ def test_the_summary_counts_rows_and_their_weight() -> None:
         "rows of weight"
         not in BayesianLinearRegression(network=Network.chain(2)).fit(X, Y).summary()
     )
+
+
+def test_imputed_covariates_count_weights_as_rows() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    x[:, 1] += x[:, 0]
+    y = x @ [1.0, -0.5] + rng.normal(size=60)
+    x[rng.random(x.shape) < 0.2] = np.nan
+    weight = rng.integers(0, 4, 60)
+    x[weight == 0] = 1e6  # counts for nothing
+    model = BayesianLinearRegression(missing="impute", network=Network.chain(3))
+    model.fit(x, y, sample_weight=weight)
+    repeated = BayesianLinearRegression(missing="impute")
+    repeated.fit(np.repeat(x, weight, axis=0), np.repeat(y, weight))
+    np.testing.assert_allclose(model.coef_, repeated.coef_, rtol=1e-7)

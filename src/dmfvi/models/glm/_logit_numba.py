@@ -6,6 +6,12 @@ With s = log(1 + e^eta), p = s' and a = s'' = p (1 - p), even derivatives are po
 
 since a' = (1 - 2 p) a. Under eta ~ N(mean, v), E[f] = sum_k f^(2k)(mean) v^k / (2^k k!). Its terms shrink like
 (2k - 1)!! (v / pi^2)^k, as the poles of s' are pi away from the real axis: one exponential a row gives all of them.
+
+Where v is large, s bends within a small part of the Gaussian, which the points of Gauss and Hermite miss. Then with s(eta) = int a(u) max(eta - u, 0) du
+
+    E[s] = int a(u) ((m - u) Phi(z) + d phi(z)) du,   E[p] = int a(u) Phi(z) du,   E[s''] = int a(u) phi(z) / d du,   z = (m - u) / d,  d = v^(1/2)
+
+by the trapezoidal rule, whose error is exp(-2 pi^2 / step). Slope and curve are exact derivatives of that rule's value.
 """
 # mypy: ignore-errors
 
@@ -40,6 +46,13 @@ def even_derivatives(count):
 EVEN = even_derivatives(max(TERMS) + 1)
 #: 1 / (2^k k!)
 SHARES = np.array([1.0 / (2.0**k * math.factorial(k)) for k in range(max(TERMS) + 1)])
+#: variance from which the logistic density's own points are used
+WIDE = 4.0
+#: these points, and the density times their distance
+STEP, REACH = 0.5, 38.0
+PLACES = np.arange(-REACH, REACH + STEP, STEP)
+DENSITY = STEP * np.exp(-np.abs(PLACES)) / (1.0 + np.exp(-np.abs(PLACES))) ** 2
+DENSITY = DENSITY / DENSITY.sum()
 FIRST_LIMIT, SECOND_LIMIT, LAST_LIMIT = SERIES_LIMITS
 FIRST_TERMS, SECOND_TERMS, LAST_TERMS = TERMS
 
@@ -88,6 +101,9 @@ def logit_rows(mean, variance, y, trials, weight, nodes, shares, starts, limits,
     total, product, factors = 0.0, 1.0, 0
     for n in range(len(mean)):
         v, eta = variance[n], mean[n]
+        if v > WIDE:
+            total += wide_row(n, eta, v, y, trials, weight, slope, curve)
+            continue
         if v > LAST_LIMIT:
             total += quadrature_row(
                 n, eta, v, y, trials, weight, nodes, shares, starts, limits, slope, curve
@@ -132,3 +148,21 @@ def quadrature_row(n, eta, v, y, trials, weight, nodes, shares, starts, limits, 
     slope[n] = weight[n] * sum_first
     curve[n] = -weight[n] * sum_second / deviation
     return weight[n] * total
+
+
+@njit(cache=True, error_model="numpy")
+def wide_row(n, eta, v, y, trials, weight, slope, curve):
+    """One row under a wide Gaussian, by the points of the logistic density."""
+    deviation = math.sqrt(v)
+    value, chance, bend = 0.0, 0.0, 0.0
+    for k in range(len(PLACES)):
+        gap = eta - PLACES[k]
+        z = gap / deviation
+        below = 0.5 * math.erfc(-z * math.sqrt(0.5))
+        density = math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+        value += DENSITY[k] * (gap * below + deviation * density)
+        chance += DENSITY[k] * below
+        bend += DENSITY[k] * density / deviation
+    slope[n] = weight[n] * (y[n] - trials[n] * chance)
+    curve[n] = weight[n] * trials[n] * bend
+    return weight[n] * (y[n] * eta - trials[n] * value)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, ndtr, ndtri, softmax
+from scipy.special import ndtri, softmax
 from sklearn.utils.metaestimators import available_if
 
 from dmfvi.estimator import generator_of
@@ -16,10 +16,11 @@ from dmfvi.export import Pointwise
 from dmfvi.families import MultivariateNormal
 from dmfvi.linalg import FloatArray
 from dmfvi.models.glm.likelihoods import Likelihood, contrasts
-from dmfvi.models.glm.quadrature import cubature
+from dmfvi.models.glm.quadrature import cubature, quasi_random
 from dmfvi.models.glm.targets import (
     DISPERSED,
     LABELLED,
+    WIDE,
     TargetUnits,
     average,
     check_targets,
@@ -39,6 +40,8 @@ from dmfvi.validation import check_choice, check_level
 
 #: draws of a predictive interval
 DRAWS = 4000
+#: quasi-random points of the probabilities of more than two classes under a wide Gaussian
+MANY_POINTS = 4096
 #: numbers of a block of draws
 LARGEST_BLOCK = 4_000_000
 
@@ -214,11 +217,16 @@ class GlmPredictions(Regression):
         if self._family == "multinomial":
             self._refuse_offset(offset)
             mean, root = self._outputs(X)
-            points, shares = cubature(mean.shape[1])
             turn = contrasts(len(self.classes_))
+            wide = np.square(root).sum(2).max(1) > WIDE
             chance = np.zeros((len(mean), len(turn)))
-            for point, share in zip(points, shares, strict=True):
-                chance += share * softmax((mean + root @ point) @ turn.T, axis=1)
+            for rows, (points, shares) in (
+                (~wide, cubature(mean.shape[1])),
+                (wide, quasi_random(mean.shape[1], MANY_POINTS)),
+            ):
+                for point, share in zip(points, shares, strict=True) if rows.any() else ():
+                    outputs = mean[rows] + root[rows] @ point
+                    chance[rows] += share * softmax(outputs @ turn.T, axis=1)
             spread = np.sqrt(np.square(turn @ root).sum(-1))
             return (chance, spread) if return_std else chance
         mean, variance = self._predictor(X, offset)
@@ -361,18 +369,14 @@ class GlmPredictions(Regression):
         middle, root = model.location(q)
         m = len(middle) - d
         points, shares = cubature(m)
-        cdf = expit if self._link == "logit" else ndtr
         mean = design @ middle[:d] + self._known_offset(X, rows, offset, None)
-        rest = np.sqrt(np.square(design @ root[:d, m:]).sum(1))
-        nodes, weights = np.polynomial.hermite_e.hermegauss(20)
-        weights = weights / weights.sum()
+        rest = np.square(design @ root[:d, m:]).sum(1)[:, None]
         below = np.zeros((len(mean), m))
         for point, share in zip(points, shares, strict=True):
             psi = middle[d:] + root[d:, :m] @ point
             cuts = psi[0] + np.append(0.0, np.cumsum(np.exp(psi[1:])))
             centre = mean + (design @ root[:d, :m]) @ point
-            for node, weight in zip(nodes, weights, strict=True):
-                below += share * weight * cdf(cuts - (centre + node * rest)[:, None])
+            below += share * expected_response(self._link, cuts - centre[:, None], rest)
         edges = np.column_stack([np.zeros(len(mean)), below, np.ones(len(mean))])
         return np.maximum(np.diff(edges, axis=1), 0.0)
 
@@ -416,7 +420,7 @@ def two_class_interval(
 
 def expected_square(link: str, mean: FloatArray, variance: FloatArray) -> FloatArray:
     """E[inverse link(eta)^2]."""
-    return average(lambda eta: response(link, eta) ** 2, mean, variance)
+    return average(link, 2, mean, variance)
 
 
 def _tails(level: float) -> list[float]:

@@ -54,8 +54,14 @@ def cubature(dimension: int, size: int | None = None) -> tuple[FloatArray, Float
         for axis in np.meshgrid(*[shares] * dimension, indexing="ij"):
             product *= axis.ravel()
         return grid.reshape(-1, dimension), product
+    return quasi_random(dimension, QUASI_RANDOM)
+
+
+@lru_cache(maxsize=16)
+def quasi_random(dimension: int, size: int) -> tuple[FloatArray, FloatArray]:
+    """Mirrored Sobol points (size, dimension) with exact second moments, and equal shares, for N(0, I)."""
     uniform = stats.qmc.Sobol(dimension, scramble=True, rng=np.random.default_rng(0))
-    half = ndtri(uniform.random(QUASI_RANDOM // 2))
+    half = ndtri(uniform.random(size // 2))
     half = half @ inverse(cholesky(half.T @ half / len(half))).T
     points = np.concatenate([half, -half])
     return points, np.full(len(points), 1.0 / len(points))

@@ -38,6 +38,8 @@ LARGEST_OFFSET = 690.0
 POSITIVE = ("poisson", "negative-binomial", "gamma", "binomial")
 #: points of the average over a linear predictor
 QUADRATURE = 40
+#: variance from which a linear predictor is wider than the bend of its inverse link, and the points in that bend
+WIDE, STEP, REACH = 4.0, 0.25, 38.0
 
 
 @stored_as("target-units")
@@ -145,17 +147,31 @@ def expected_response(link: str, mean: FloatArray, variance: FloatArray) -> Floa
         return np.asarray(np.exp(mean + 0.5 * variance))
     if link == "probit":
         return np.asarray(ndtr(mean / np.sqrt(1.0 + variance)))
-    return average(expit, mean, variance)
+    return average("logit", 1, mean, variance)
 
 
-def average(function: Any, mean: FloatArray, variance: FloatArray) -> FloatArray:
-    """E[function(eta)] by Gauss-Hermite quadrature."""
-    nodes, shares = hermite(QUADRATURE)
-    made = np.zeros_like(mean)
-    deviation = np.sqrt(variance)
-    for node, share in zip(nodes, shares, strict=True):
-        made += share * function(mean + node * deviation)
+def average(link: str, power: int, mean: FloatArray, variance: FloatArray) -> FloatArray:
+    """E[inverse link(eta)^power] of a probability, by Gauss-Hermite quadrature, or where a Gaussian is wide by
+
+    E[F(eta)] = int F'(u) Phi((mean - u) / deviation) du,  the trapezoidal rule in u.
+    """
+    mean, variance = np.broadcast_arrays(mean, variance)
+    made, deviation = np.zeros(mean.shape), np.sqrt(variance)
+    wide = variance > WIDE
+    for node, share in zip(*hermite(QUADRATURE), strict=True):
+        eta = mean[~wide] + node * deviation[~wide]
+        made[~wide] += share * response(link, eta) ** power
+    places = np.arange(-REACH, REACH, STEP)
+    density = expit(places) * expit(-places) if link == "logit" else norm_density(places)
+    shares = power * response(link, places) ** (power - 1) * density
+    for place, share in zip(places, shares / shares.sum(), strict=True):
+        made[wide] += share * ndtr((mean[wide] - place) / deviation[wide])
     return made
+
+
+def norm_density(x: FloatArray) -> FloatArray:
+    """Of N(0, 1)."""
+    return np.asarray(np.exp(-0.5 * x**2) / np.sqrt(2.0 * np.pi))
 
 
 def response(link: str, eta: FloatArray) -> FloatArray:

@@ -22,6 +22,8 @@ NUMBER, TEXT, TRUTH, EMPTY = "numbers", "text", "true or false", "nothing"
 DIGITS = "digits in quotes"
 #: levels from which on a column of which more than this part of the rows have a level of their own is one of ids
 FEWEST_IDS, OWN_LEVELS = 10, 0.5
+#: from here on floating point does not have all whole numbers
+LARGEST_EXACT = 2.0**53
 #: a level of a column
 Level = str | int | float | bool
 
@@ -29,7 +31,7 @@ Level = str | int | float | bool
 class Column(NamedTuple):
     """Values (NaN or None where missing), what they are, and the levels that a categorical type declares, in order if it has one.
 
-    Numbers that were digits in quotes are also kept as the words that they may be.
+    Numbers that were digits in quotes are also kept as the words that they may be, whole numbers that floating point does not have as they are.
     """
 
     values: NDArray[Any]
@@ -37,6 +39,7 @@ class Column(NamedTuple):
     declared: tuple[Level, ...] | None = None
     ordered: bool = False
     words: NDArray[Any] | None = None
+    exact: NDArray[Any] | None = None
 
     @property
     def missing(self) -> NDArray[np.bool_]:
@@ -48,7 +51,8 @@ class Column(NamedTuple):
     def taking(self, rows: NDArray[Any]) -> Column:
         """Some rows."""
         words = None if self.words is None else self.words[rows]
-        return self._replace(values=self.values[rows], words=words)
+        exact = None if self.exact is None else self.exact[rows]
+        return self._replace(values=self.values[rows], words=words, exact=exact)
 
     def levels(self) -> list[Level]:
         """Declared levels, or those seen, sorted."""
@@ -109,7 +113,10 @@ def _column(name: str, series: Any, words: bool) -> Column:
     """One column of pandas or polars."""
     dtype = series.dtype
     if _is_plain_number(dtype):
-        return _of_numbers(np.asarray(series.to_numpy(), dtype=np.float64))
+        given = np.asarray(series.to_numpy())
+        return _of_numbers(
+            given.astype(np.float64), given.tolist() if given.dtype.kind in "iu" else []
+        )
     categories = getattr(dtype, "categories", None)  # pandas' category, polars' Enum
     listed = series.to_list() if hasattr(series, "to_list") else list(series)
     values = np.empty(len(listed), dtype=object)
@@ -135,11 +142,19 @@ def _column(name: str, series: Any, words: bool) -> Column:
     if found is None:
         return Column(_with_levels(values), TEXT)
     quoted = all(isinstance(value, str) for value in present)
-    return Column(found, NUMBER, words=_with_levels(values) if quoted else None)
+    made = _of_numbers(
+        found, values.tolist() if all(isinstance(v, Integral) for v in present) else []
+    )
+    return made._replace(words=_with_levels(values) if quoted else None)
 
 
-def _of_numbers(numbers: FloatArray) -> Column:
-    return Column(numbers, EMPTY if len(numbers) and np.isnan(numbers).all() else NUMBER)
+def _of_numbers(numbers: FloatArray, whole: Sequence[Any]) -> Column:
+    """A column of numbers; ``whole`` are its whole numbers as given, None where missing."""
+    kind = EMPTY if len(numbers) and np.isnan(numbers).all() else NUMBER
+    exact = None
+    if len(whole) and np.nanmax(np.abs(numbers), initial=0.0) >= LARGEST_EXACT:
+        exact = _with_levels(np.array([*whole, None], dtype=object)[:-1])
+    return Column(numbers, kind, exact=exact)
 
 
 def _is_plain_number(dtype: Any) -> bool:
@@ -181,7 +196,10 @@ def categorical(column: Column, words: bool = False) -> Column:
     if words and column.words is not None:
         return Column(column.words, TEXT)
     values = np.empty(len(column.values), dtype=object)
-    levels = [None if np.isnan(v) else plain_level(v) for v in column.values]
+    if column.exact is not None:
+        levels = column.exact.tolist()
+    else:
+        levels = [None if np.isnan(v) else plain_level(v) for v in column.values]
     values[:] = [str(v) if words and v is not None else v for v in levels]
     return Column(values, TEXT)
 
@@ -323,11 +341,14 @@ def _sorted(name: str, levels: set[Level]) -> list[Level]:
         raise ValueError(
             f"column {name!r} has words and numbers as levels, {sorted(map(str, levels))[:6]}: use one of them at all sites"
         )
+    if any(not isinstance(level, bool) for level in levels):  # 1 and True are one level
+        levels = {int(level) if isinstance(level, bool) else level for level in levels}
     return sorted(levels, key=in_order)
 
 
-def check_known(name: str, column: Column, known: Sequence[Level], where: str = "") -> None:
-    """Refuse levels that no site had when the model was fitted."""
+def with_known_levels(name: str, column: Column, known: Sequence[Level], where: str = "") -> Column:
+    """The column with its values as ``known`` has them, where 1 is True; levels that no site had at the fit are refused."""
+    same = {level: level for level in known}
     strange = set(column.values[~column.missing].tolist()) - set(known)
     if strange:
         shown = sorted(strange, key=str)[:5]
@@ -335,3 +356,6 @@ def check_known(name: str, column: Column, known: Sequence[Level], where: str = 
             f"{where}column {name!r} has the unknown level{'s' if len(shown) > 1 else ''} "
             f"{', '.join(map(repr, shown))}: known are {list(known)[:20]}"
         )
+    values = np.empty(len(column.values), dtype=object)
+    values[:] = [None if value is None else same[value] for value in column.values.tolist()]
+    return column._replace(values=values)

@@ -15,9 +15,9 @@ from dmfvi.models.regression.columns import (
     Column,
     Level,
     categorical,
-    check_known,
     columns_of,
     is_frame,
+    with_known_levels,
 )
 from dmfvi.models.regression.imputation import JointGaussian
 from dmfvi.tags import stored_as
@@ -84,13 +84,12 @@ class TableDesign:
         if name not in self.levels:
             known = self.levels.get(formulas.levels_key(name))
             if known is not None:
-                check_known(name, categorical(column), known, where)
+                with_known_levels(name, categorical(column), known, where)
             if column.kind != NUMBER and not column.missing.all():
                 raise ValueError(f"{where}column {name!r} holds {column.kind}, numbers were fitted")
             return column if column.kind == NUMBER else Column(column.values.astype(float), NUMBER)
         made = categorical(column, all(isinstance(level, str) for level in self.levels[name]))
-        check_known(name, made, self.levels[name], where)
-        return made
+        return with_known_levels(name, made, self.levels[name], where)
 
     def filled(self, columns: Mapping[str, Column]) -> dict[str, Column]:
         """Missing numbers by the joint Gaussian, where there is one."""

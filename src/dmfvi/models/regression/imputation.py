@@ -35,16 +35,25 @@ class JointGaussian:
         return np.where(np.isnan(data), self.units.shift + self.units.scale * made, data)
 
 
-def agree_on_gaussian(data: FloatArray) -> Generator[FloatArray, FloatArray, JointGaussian]:
-    """Maximum likelihood from incomplete rows (NaN)."""
-    units: FeatureUnits = yield from agree_on_units(data)
+def agree_on_gaussian(
+    data: FloatArray, weight: FloatArray | None = None
+) -> Generator[FloatArray, FloatArray, JointGaussian]:
+    """Maximum likelihood from incomplete rows (NaN); a row of weight two counts as two rows."""
+    if weight is None:
+        weight = np.ones(len(data))
+    data, weight = data[weight > 0], weight[weight > 0]
+    units: FeatureUnits = yield from agree_on_units(data, weight)
     rows, d = units.apply(data), data.shape[1]
     mean, covariance = np.zeros(d), np.eye(d)
     for _ in range(MOST_STEPS):
-        filled, spread = conditional(rows, mean, covariance)
+        filled, spread = conditional(rows, mean, covariance, weight)
         gap = filled - mean  # near zero: no digits are lost in the squares
         total = yield np.concatenate(
-            [[len(rows)], gap.sum(0), pack_symmetric(symmetrize(gap.T @ gap + spread))]
+            [
+                [weight.sum()],
+                weight @ gap,
+                pack_symmetric(symmetrize((gap * weight[:, None]).T @ gap + spread)),
+            ]
         )
         move = total[1 : 1 + d] / total[0]
         second = unpack_symmetric(total[1 + d :]) / total[0] - np.outer(move, move)
@@ -57,9 +66,12 @@ def agree_on_gaussian(data: FloatArray) -> Generator[FloatArray, FloatArray, Joi
 
 
 def conditional(
-    rows: FloatArray, mean: FloatArray, covariance: FloatArray
+    rows: FloatArray,
+    mean: FloatArray,
+    covariance: FloatArray,
+    weight: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Rows with conditional means for what is missing, and the sum of the conditional covariances."""
+    """Rows with conditional means for what is missing, and the weighted sum of the conditional covariances."""
     filled, spread = rows.copy(), np.zeros_like(covariance)
     gaps = np.isnan(rows)
     patterns, which = np.unique(gaps, axis=0, return_inverse=True)
@@ -71,5 +83,5 @@ def conditional(
         pull = np.linalg.solve(covariance[np.ix_(b, b)], covariance[np.ix_(b, a)])
         filled[np.ix_(own, a)] = mean[a] + (rows[np.ix_(own, b)] - mean[b]) @ pull
         rest = covariance[np.ix_(a, a)] - covariance[np.ix_(a, b)] @ pull
-        spread[np.ix_(a, a)] += len(own) * rest
+        spread[np.ix_(a, a)] += (len(own) if weight is None else weight[own].sum()) * rest
     return filled, spread

@@ -97,7 +97,8 @@ class TabularRegression(NetworkEstimator):
         some_empty = known is not None and listed
         rows, targets, others = self._complete(pieces, design, how, session, some_empty)
         if known is None:
-            made = self._designed(rows, design, how, session)
+            weights = [part.get("sample_weight") for part in others]
+            made = self._designed(rows, weights, design, how, session)
         else:
             made = [design.further(part) for part in rows]
         if listed:
@@ -176,6 +177,12 @@ class TabularRegression(NetworkEstimator):
         sent = []
         both = frozenset() if self.formula is None else formulas.parsed(self.formula).as_both
         for piece in pieces:
+            for name in sorted(both):
+                if piece.columns[name].exact is not None:
+                    raise ValueError(
+                        f"column {name!r} is used as categories and as numbers, and has whole numbers from 2^53 on, which floating "
+                        "point rounds: use it as C() only, or subtract a constant"
+                    )
             words = [
                 n for n, c in piece.columns.items() if c.kind not in (NUMBER, EMPTY) or n in both
             ]
@@ -232,14 +239,26 @@ class TabularRegression(NetworkEstimator):
         return rows, None if targets[0] is None else targets, others
 
     def _designed(
-        self, rows: list[dict[str, Column]], design: TableDesign, how: str, session: Session
+        self,
+        rows: list[dict[str, Column]],
+        weights: list[Any],
+        design: TableDesign,
+        how: str,
+        session: Session,
     ) -> list[FloatArray]:
         """Impute, learn what the formula learns, and keep the design."""
         numeric = design.numeric
         if how == "impute" and numeric:
             tables = [np.column_stack([part[n].values for n in numeric]) for part in rows]
-            shards = _one_per_node(tables, session)
-            design = replace(design, gaussian=session.agree(agree_on_gaussian, shards)[0])
+            counts = [
+                np.ones(len(table)) if weight is None else np.asarray(weight, dtype=np.float64)
+                for table, weight in zip(tables, weights, strict=True)
+            ]
+            shards = list(
+                zip(_one_per_node(tables, session), _one_per_node(counts, session), strict=True)
+            )
+            agreed = session.agree(lambda part: agree_on_gaussian(*part), shards)
+            design = replace(design, gaussian=agreed[0])
         filled = [design.filled(part) for part in rows]
         if self.formula is not None:
             transforms = formulas.agreed_states(self.formula, session, filled, design.levels)

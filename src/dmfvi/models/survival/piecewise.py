@@ -15,6 +15,7 @@ from dmfvi.estimator import generator_of
 from dmfvi.inference.result import InferenceObserver
 from dmfvi.linalg import FloatArray
 from dmfvi.models.glm.estimator import GlmEstimator
+from dmfvi.models.regression.base import agree_on_weighted_units
 from dmfvi.models.survival.base import SurvivalRegression
 from dmfvi.models.survival.times import agree_on_quantiles, check_pairs, checked_breakpoints
 from dmfvi.summary_table import SummaryTable, rows_of
@@ -71,7 +72,7 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
     breakpoints: ArrayLike | None = None
     time_varying: tuple[str, ...] = ()
 
-    _kept = ("breakpoints_", "_base_terms")
+    _kept = ("breakpoints_", "_base_terms", "_varying_shift")
 
     def fit(  # type: ignore[override]
         self,
@@ -107,7 +108,11 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
         else:
             self.breakpoints_ = checked_breakpoints(self.breakpoints)
         self._base_terms = self._terms_of(parts[0][0].shape[1])
-        self._varying()
+        self._varying_shift = np.zeros(len(self._base_terms))
+        if varying := self._varying():
+            weighted_rows = [(x, w) for (x, _), w in zip(parts, weights, strict=True)]
+            units = session.agree(lambda part: agree_on_weighted_units(*part), weighted_rows)[0]
+            self._varying_shift[varying] = units.shift[varying]
         spread = [self._at_risk(*part, w) for part, w in zip(parts, weights, strict=True)]
         rows = {
             "exposure": [each[2] for each in spread],
@@ -153,13 +158,16 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
         return self._interval_rows(x[subject], interval), happened, risk, weight[subject]
 
     def _interval_rows(self, x: FloatArray, interval: NDArray[np.int64]) -> FloatArray:
-        """Design of rows in intervals: covariates, those that vary once for each interval, indicators of all intervals but the first."""
+        """Design of rows in intervals: covariates, those that vary once for each interval, indicators of all intervals but the first.
+
+        Those that vary are centred first: an effect in one interval would else stand for the interval's hazard where a column is far from zero.
+        """
         count = len(self.breakpoints_) + 1
         inside = (interval[:, None] == np.arange(count)).astype(np.float64)
         columns = []
-        varying = self._varying()
+        varying, centred = self._varying(), x - self._varying_shift
         for j in range(x.shape[1]):
-            columns += [x[:, j, None] * inside] if j in varying else [x[:, j, None]]
+            columns += [centred[:, j, None] * inside] if j in varying else [x[:, j, None]]
         return np.hstack([*columns, inside[:, 1:]])
 
     def _interval_names(self) -> list[str]:
@@ -193,6 +201,12 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
         turn[:size, :size] = np.eye(size)
         turn[size:, -1] = 1.0
         turn[size + 1 :, size:-1] = np.eye(count - 1)
+        at = 0
+        for name, shift in zip(self._base_terms, self._varying_shift, strict=True):
+            if name in self._time_varying:  # hazards are those where covariates are zero
+                turn[size:, at : at + count] = -shift * np.eye(count)
+                at += count - 1
+            at += 1
         return turn
 
     # -- the table ----------------------------------------------------------------------------
@@ -232,9 +246,9 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
     def _mean_row(self) -> FloatArray:
         """Mean covariates over all rows at risk; those of a term that varies add up over the intervals."""
         count, at, made = len(self.breakpoints_) + 1, 0, []
-        for name in self._base_terms:
+        for name, shift in zip(self._base_terms, self._varying_shift, strict=True):
             width = count if name in self._time_varying else 1
-            made.append(self._units.shift[at : at + width].sum())
+            made.append(shift + self._units.shift[at : at + width].sum())
             at += width
         return np.array(made)
 
