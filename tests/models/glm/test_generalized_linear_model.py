@@ -415,3 +415,41 @@ def test_the_bound_of_separable_classes_is_a_bound(precision: float) -> None:
         value += weights @ -np.logaddexp(0.0, eta if label == 0 else -eta) / weights.sum()
     exact = value + model._model.prior_gain(model._belief_normal)
     assert model.lower_bound_ == pytest.approx(exact, abs=1e-6)
+
+
+@pytest.mark.parametrize("size", [3.0, 1e3, 1e6, 1e9, 1e12])
+def test_negative_binomial_counts_of_every_size_keep_their_digits(size: float) -> None:
+    """Sorted rows over nodes, and the log likelihood of scipy at the posterior mean."""
+    from scipy.stats import nbinom
+
+    from dmfvi.models.glm.likelihoods import GlmShard, SharedParameters
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = rng.poisson(size * np.exp(0.5 * x[:, 0]) * rng.gamma(2.0, 0.5, 60)).astype(float)
+    pooled = GeneralizedLinearModel(family="negative-binomial").fit(x, y)
+    order = np.argsort(y)
+    nodes = GeneralizedLinearModel(family="negative-binomial", network=Network.star(4))
+    nodes.fit(x[order], y[order])
+    assert nodes.n_iter_ == pooled.n_iter_ < 40
+    assert nodes.posterior_.distance(pooled.posterior_) < 1e-11
+    likelihood = SharedParameters("negative-binomial")
+    ones = np.ones(60)
+    eta, alpha = np.full(60, np.log(size) + 0.1), 0.5
+    design = GlmShard(np.zeros((60, 1)), y, eta, ones, ones)
+    found = likelihood.sums(design, np.array([0.0, np.log(alpha)]), None)
+    found_value = found.value + likelihood.constant(y, ones, ones)
+    r = 1 / alpha
+    exact = nbinom.logpmf(y, r, r / (r + np.exp(eta))).sum()
+    assert found_value == pytest.approx(exact, rel=1e-9 if size < 1e9 else 1e-4)
+    # derivative in the log dispersion by differences of the value
+    steps = [
+        likelihood.sums(design, np.array([0.0, np.log(alpha) + h]), None) for h in (-1e-4, 1e-4)
+    ]
+    slope = found.linear[1] - found.precision[1] @ [0.0, np.log(alpha)]
+    assert slope == pytest.approx((steps[1].value - steps[0].value) / 2e-4, rel=1e-5)
+    slopes = [
+        part.linear[1] - part.precision[1] @ [0.0, np.log(alpha) + h]
+        for part, h in zip(steps, (-1e-4, 1e-4), strict=True)
+    ]
+    assert -found.precision[1, 1] == pytest.approx((slopes[1] - slopes[0]) / 2e-4, rel=1e-5)

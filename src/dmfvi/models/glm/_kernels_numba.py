@@ -194,48 +194,41 @@ def gamma_constant(k):
 
 @njit(cache=True, error_model="numpy")
 def count_terms(y, alpha):
-    """sum_{j < y} log(1 + j alpha), and its two derivatives with respect to log alpha."""
+    """sum_{j < y} log(1 + j alpha), and its two derivatives with respect to log alpha; of small counts."""
     value, first, second = 0.0, 0.0, 0.0
-    few = min(y, STIRLING_FROM)
     j = 1.0
-    while j < few:
+    while j < y:
         s = j * alpha
         value += math.log1p(s)
         first += s / (1.0 + s)
         second += s / ((1.0 + s) * (1.0 + s))
         j += 1.0
-    if y > STIRLING_FROM:  # the rest by Stirling's series at a = r + 20 and b = r + y
-        r = 1.0 / alpha
-        a, b, gap = r + STIRLING_FROM, r + y, y - STIRLING_FROM
-        u, v = 1.0 / a, 1.0 / b  # powers are written out: a call of each would be compiled
-        u2, v2 = u * u, v * v
-        u4, v4 = u2 * u2, v2 * v2
-        value += (
-            (b - 0.5) * math.log1p(y * alpha)
-            - (a - 0.5) * math.log1p(STIRLING_FROM * alpha)
-            - gap
-            + (v - u) / 12
-            - (v2 * v - u2 * u) / 360
-            + (v4 * v - u4 * u) / 1260
-        )
-        digamma = (
-            math.log1p(gap / a)
-            - 0.5 * (v - u)
-            - (v2 - u2) / 12
-            + (v4 - u4) / 120
-            - (v4 * v2 - u4 * u2) / 252
-        )
-        trigamma = (
-            v
-            - u
-            + 0.5 * (v2 - u2)
-            + (v2 * v - u2 * u) / 6
-            - (v4 * v - u4 * u) / 30
-            + (v4 * v2 * v - u4 * u2 * u) / 42
-        )
-        first += gap - r * digamma
-        second += r * r * trigamma + r * digamma
     return value, first, second
+
+
+@njit(cache=True, error_model="numpy")
+def large_count(y, eta, mean, alpha):
+    """Log probability of a count without log(y^y e^-y / y!), and its two derivatives with respect to log alpha.
+
+    Relative to a mean of y (Loader 2000, Fast and accurate computation of binomial probabilities): with r = 1 / alpha, v = (mean + r) / (y + r)
+
+        c(r) - c(y + r) + y (eta - log y) - (y + r) log v,   c(k) = k log k - k - log Gamma(k):  nothing of the size of y log y cancels
+    """
+    r = 1.0 / alpha
+    both, gap = y + r, eta - math.log(y)
+    if y <= r:
+        log_v = math.log1p(y / both * math.expm1(gap))
+        value = y * gap - both * log_v
+    else:
+        rest = math.log1p(r / both * math.expm1(-gap))
+        log_v = gap + rest
+        value = -r * gap - both * rest
+    slope_r, bend_r = log_minus_digamma(r)
+    slope_both, bend_both = log_minus_digamma(both)
+    part, share = (mean - y) / (mean + r), r / both
+    away, constant = r * (log_v - part), r * (slope_r - slope_both)
+    bend = constant + r * r * (bend_r - bend_both) + r * share * part * part - away
+    return value + gamma_constant(r) - gamma_constant(both), away - constant, bend
 
 
 @njit(cache=True, error_model="numpy")
@@ -262,11 +255,16 @@ def shared_parameters(code, eta, psi, y, constant, slope, mixed, bend):
         alpha = math.exp(max(min(psi[0], 50.0), -50.0))
         mean = math.exp(min(eta, LARGEST_EXPONENT))
         s = alpha * mean
+        size = (1.0 + alpha * y) * mean
+        mixed[0] = -(y - mean) * (s / (1.0 + s)) / (1.0 + s)
+        if y > STIRLING_FROM:
+            value, slope[0], bend[0, 0] = large_count(
+                y, max(min(eta, LARGEST_EXPONENT), -LARGEST_EXPONENT), mean, alpha
+            )
+            return value, (y - mean) / (1.0 + s), -size / (1.0 + s) / (1.0 + s)
         value, first, second = count_terms(y, alpha)
         log_s = math.log1p(s)
-        size = (1.0 + alpha * y) * mean
         slope[0] = first + log_s / alpha - size / (1.0 + s)
-        mixed[0] = -(y - mean) * (s / (1.0 + s)) / (1.0 + s)
         bend[0, 0] = (
             second
             - (log_s - s / (1.0 + s)) / alpha
@@ -274,6 +272,8 @@ def shared_parameters(code, eta, psi, y, constant, slope, mixed, bend):
             + (size / (1.0 + s)) * (s / (1.0 + s))
         )
         value += y * eta - (y + 1.0 / alpha) * log_s
+        if y > 0.0:
+            value -= y * math.log(y) - y
         return value, (y - mean) / (1.0 + s), -size / (1.0 + s) / (1.0 + s)
     k = math.exp(max(min(-psi[0], 50.0), -50.0))
     z = min(y - eta, LARGEST_EXPONENT)  # y is the logarithm here

@@ -15,7 +15,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, xlogy
 
 from dmfvi.linalg import FloatArray, cholesky
 from dmfvi.models.glm.quadrature import cubature, rules, size_for
@@ -24,6 +24,8 @@ from dmfvi.models.glm.quadrature import cubature, rules, size_for
 BLOCK = 65_536
 #: logarithms of gaps between cut points are cut here
 LARGEST_LOG_SIZE = 50.0
+#: counts from which Stirling's series has all digits
+LARGE_COUNT = 1000.0
 #: rows of a block at least
 FEWEST_ROWS = 256
 
@@ -241,8 +243,17 @@ class SharedParameters(Likelihood):
             norm = gammaln(0.5 * (dof + 1.0)) - gammaln(0.5 * dof) - 0.5 * np.log(np.pi * dof)
             return float(norm * weight.sum())
         if self.name == "negative-binomial":
-            return -float(weight @ gammaln(target + 1.0))
+            return float(weight @ log_at_own_mean(target))
         return -float(weight @ target) if self.name == "gamma" else 0.0  # 1/y, y's logarithm given
+
+
+def log_at_own_mean(counts: FloatArray) -> FloatArray:
+    """log(y^y e^-y / y!), the Poisson probability of y where the mean is y; by Stirling's series where its parts would cancel."""
+    large = np.maximum(counts, LARGE_COUNT)
+    series = -0.5 * np.log(2.0 * np.pi * large) - 1.0 / (12.0 * large) + 1.0 / (360.0 * large**3)
+    small = np.minimum(counts, LARGE_COUNT)
+    direct = xlogy(small, small) - small - gammaln(small + 1.0)
+    return np.asarray(np.where(counts < LARGE_COUNT, direct, series))
 
 
 @dataclass(frozen=True)
