@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: angles of the ends of a chain that is drawn on a circle: they are apart, at the bottom
 CHAIN_ENDS = (-np.pi / 3, 4 * np.pi / 3)
+#: radius of a circle that keeps nodes apart where a drawing begins
+APART = 0.01
 #: eigenvalues closer than this (relative to the largest) count as one: they differ by rounding only
 EIGENVALUE_RESOLUTION = 1e-12
 
@@ -277,8 +279,10 @@ class Network:
         if self.n_nodes <= 60:
             if self.max_degree <= 2:
                 return self._on_a_circle()
-            # from a circle, where nodes are numbered row by row, grids would stay folded
-            begin = nx.spectral_layout(self.graph)
+            # from a circle, where nodes are numbered row by row, grids would stay folded; from eigenvectors alone, two leaves
+            # of a star may begin at one place, where the force between them has no direction
+            circle = nx.circular_layout(self.graph, scale=APART)
+            begin = {n: at + circle[n] for n, at in nx.spectral_layout(self.graph).items()}
             return dict(nx.kamada_kawai_layout(self.graph, pos=begin))
         return dict(nx.spring_layout(self.graph, seed=seed))
 

@@ -222,6 +222,20 @@ def test_linked_nodes_are_drawn_beside_each_other(network: Network) -> None:
     assert max(linked) < 1.05 * min(apart(nx.non_edges(network.graph)))
 
 
+def test_nodes_whose_eigenvectors_are_equal_are_drawn_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def leaves_at_one_place(graph: Any) -> dict[int, Any]:  # eigenvalues of a star are multiple
+        return {n: np.array([1.0, 0.0]) if n else np.zeros(2) for n in graph}
+
+    monkeypatch.setattr(nx, "spectral_layout", leaves_at_one_place)
+    places = np.array([at for _, at in sorted(Network.star(6)._positions().items())])
+    assert (
+        np.linalg.norm(places[1:, None] - places[None, 1:], axis=2)[~np.eye(5, dtype=bool)].min()
+        > 0.5
+    )
+
+
 def test_names_of_nodes_are_beside_their_links() -> None:
     model = BayesianPCA(1, random_state=0, network=Network.chain(4)).fit(ROWS)
     (drawn,) = network_picture(model)
