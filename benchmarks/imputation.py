@@ -12,6 +12,8 @@ the chosen model's intervals with ``calibration="held-out"``. With --only one mo
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 import warnings
 from typing import Any
 
@@ -68,6 +70,7 @@ def run(name: str, masks: int, folds: int | str, only: str | None, brief: bool) 
     caught: list[int] = []
     sizes: list[int] = []
     chosen, asked, units = [], np.zeros(truth.shape[1]), 0.0
+    begun = time.process_time()
     for seed in range(masks):
         truth = simulated(name, seed) if name in SIMULATED else truth
         rng = np.random.default_rng(seed)
@@ -97,6 +100,12 @@ def run(name: str, masks: int, folds: int | str, only: str | None, brief: bool) 
             hits[label] = hits.get(label, 0) + hit
         if seed == 0:
             units = max(same_when_standardised(model, gaps) for model in fits.values())
+        print(
+            f"{name}: mask {seed + 1} of {masks}, {best}, held-out coverage so far "
+            f"{sum(caught) / sum(sizes):.3f}, {time.process_time() - begun:.0f} CPU s",
+            file=sys.stderr,
+            flush=True,
+        )
     share = np.array(caught) / np.array(sizes)
     error = share.std() / np.sqrt(masks)
     print(
