@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 # before numpy is imported: two workers with two threads each would wait for each other, and products are small here
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -12,6 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+
+def pytest_configure() -> None:
+    """Heed Ctrl-C: a shell lets programs in the background ignore it, and what they start would ignore it too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
