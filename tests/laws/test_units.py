@@ -6,13 +6,14 @@ numbers moved back, so that only what the library loses itself counts.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import estimator_cases
-from dmfvi import KaplanMeier, RatingFactorization, StructureFromMotion
+from dmfvi import KaplanMeier, Network, RatingFactorization, StructureFromMotion
 from dmfvi.datasets import make_cube, make_ratings
 from dmfvi.deploy.kinds import KINDS
 from dmfvi.readers.tables import Table
@@ -110,6 +111,27 @@ def test_units_change_nothing(kind: str, factor: float) -> None:
         density = hasattr(here, "impute")  # that of the rows, not of a target given them
         volume = np.isfinite(own).sum(0) @ np.log(factors) if density else 0.0
         assert abs(there.lower_bound_ + volume - here.lower_bound_) < CLOSE * len(data)
+
+
+#: starts in one process (SVD), or a consensus of parameters with a tolerance of its own
+NOT_EXACT = {"svd-factorization", "ppca"}
+#: whose model depends on which rows are a node's
+BY_SITE = {"cox-regression"}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", sorted(set(WITH_FEATURES) - NOT_EXACT - BY_SITE))
+def test_nodes_have_the_pooled_posterior_far_from_zero(kind: str) -> None:
+    case = estimator_cases.CASES[kind]
+    _, data, features = table_of(kind)
+    spread = np.nanstd(data[:, features], axis=0)
+    shift = np.zeros(data.shape[1])
+    shift[features] = 1e8 * spread * np.where(np.arange(len(features)) % 2, -1.0, 1.0)
+    moved = replace(case, shards=[shard + shift for shard in case.shards])
+    pooled = moved.local()
+    there = moved.local(network=Network.chain(len(case.shards)), accelerated=True)
+    gaps = [q.distance(pooled.posterior_) for q in there.node_posteriors_]
+    assert max(gaps) < 1e-9
 
 
 @pytest.mark.filterwarnings("ignore")

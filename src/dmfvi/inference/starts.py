@@ -128,13 +128,16 @@ def agree_on_units(
     n_samples, counts, shift, complete = yield from agree_on_means(data, weight)
     seen, times = np.isfinite(data), np.ones(len(data)) if weight is None else weight
     centred = np.where(seen, data - shift, 0.0)
-    spread = times[:, None] * centred
-    local = pack_symmetric(centred.T @ spread) if complete else (centred * spread).sum(0)
-    total = yield local
+    spread, d = times[:, None] * centred, data.shape[1]
+    squares = pack_symmetric(centred.T @ spread) if complete else (centred * spread).sum(0)
+    total = yield np.concatenate([spread.sum(0), squares])
+    rest = total[:d] / counts  # what rounding left of the means
     if complete:
-        second = unpack_symmetric(total) / max(n_samples - 1, 1)
+        scatter = unpack_symmetric(total[d:]) - n_samples * np.outer(rest, rest)
+        second = scatter / max(n_samples - 1, 1)
     else:
-        second = np.diag(total / np.maximum(counts - 1, 1))
+        second = np.diag((total[d:] - counts * rest**2) / np.maximum(counts - 1, 1))
+    shift = shift + rest
     return FeatureUnits.of_moments(shift, second, n_samples, counts)
 
 

@@ -306,11 +306,16 @@ def agree_on_weighted_units(
             "sample_weight is zero for all rows of all nodes: nothing is left to learn from"
         )
     shift = total[2:] / total[1]
-    gaps = np.zeros(d)
+    gaps, squares = np.zeros(d), np.zeros(d)
     for i in range(0, n, BLOCK):
-        gap = data[i : i + BLOCK] - shift
-        gaps += weight[i : i + BLOCK] @ np.square(gap, out=gap)
-    variance = (yield gaps) / max(float(total[1]) - 1.0, 0.5 * float(total[1]))
+        gap, times = data[i : i + BLOCK] - shift, weight[i : i + BLOCK]
+        gaps += times @ gap
+        squares += times @ np.square(gap, out=gap)
+    centred = yield np.concatenate([gaps, squares])
+    rest = centred[:d] / total[1]  # what rounding left of the mean
+    shift = shift + rest
+    spread = np.maximum(centred[d:] - total[1] * rest**2, 0.0)
+    variance = spread / max(float(total[1]) - 1.0, 0.5 * float(total[1]))
     constant = variance <= (1e-14 * np.maximum(np.abs(shift), 1e-300)) ** 2
     away = np.where(shift == 0, 1.0, np.abs(shift))
     scale = np.where(constant, away, np.sqrt(np.maximum(variance, 0.0)))
