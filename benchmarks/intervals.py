@@ -10,6 +10,7 @@ import sys
 import numpy as np
 
 from dmfvi import GeneralizedLinearModel
+from dmfvi.models.glm.estimator import DISPERSION
 from sampler import held, regression_density, sample
 
 FAMILIES = (
@@ -63,11 +64,14 @@ def main(*chosen: str) -> None:
             density = regression_density(family, model._design(x), y, precision, shift)
             draws = sample(density, q["mean"], q["covariance"], n_draws=400 if n < 1000 else 200)
             sd, exact = np.sqrt(np.diag(q["covariance"])), draws.flat
-            inside = 100 * held(exact, q["mean"], sd)
-            shared = (
-                "" if len(sd) == d + 1 else f"{inside[model._design(x).shape[1] :].min():.1f} %"
-            )
-            inside = inside[: model._design(x).shape[1]]
+            inside, size = 100 * held(exact, q["mean"], sd), model._design(x).shape[1]
+            shared = "" if len(sd) == d + 1 else f"{inside[size:].min():.1f} %"
+            if family in DISPERSION:  # the table has the quantiles of its skewed posterior
+                row, power = model.coefficient_table(0.9).rows[-1], DISPERSION[family][1]
+                drawn = scale ** (2 * power) * np.exp(power * exact[:, -1])
+                share = np.mean((row.lower < drawn) & (drawn < row.upper))
+                shared = f"{100 * share:.1f} %"
+            inside = inside[:size]
             error = np.abs((q["mean"] - exact.mean(0)) / exact.std(0)).max()
             ratio = sd / exact.std(0)
             print(

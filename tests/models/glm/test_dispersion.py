@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.special import gammaln
 
-from dmfvi import GeneralizedLinearModel, Network
+from dmfvi import GeneralizedLinearModel, Network, load, save
 from dmfvi.models.glm.dispersion import _integrated
 from dmfvi.models.glm.targets import Targets
 
@@ -16,8 +17,10 @@ RNG = np.random.default_rng(60)
 COUNTS = RNG.poisson(3.0 * RNG.gamma(3.0, 1 / 3.0, 40)).astype(float)
 
 
-def by_integration(counts: np.ndarray, precision: np.ndarray, shift: float) -> tuple[float, float]:
-    """Mean and deviation of the log dispersion of equal means, on a grid of both parameters."""
+def density_of(
+    counts: np.ndarray, precision: np.ndarray, shift: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log dispersions of equal means and their probabilities, on a grid of both parameters."""
     eta, psi = np.meshgrid(np.linspace(-2.0, 2.0, 301), np.linspace(-12.0, 4.0, 801))
     size, rate = np.exp(-psi), np.exp(eta + shift)
     value = np.zeros_like(eta)
@@ -26,9 +29,14 @@ def by_integration(counts: np.ndarray, precision: np.ndarray, shift: float) -> t
         value += times * (one + y * (np.log(rate) - np.log(size + rate)))
     value -= 0.5 * (precision[0] * eta**2 + precision[1] * psi**2)
     weights = np.exp(value - value.max())
-    weights /= weights.sum()
-    mean = float((weights * psi).sum())
-    return mean, float(np.sqrt((weights * (psi - mean) ** 2).sum()))
+    return psi[:, 0], weights.sum(1) / weights.sum()
+
+
+def by_integration(counts: np.ndarray, precision: np.ndarray, shift: float) -> tuple[float, float]:
+    """Mean and deviation of the log dispersion."""
+    psi, weights = density_of(counts, precision, shift)
+    mean = float(weights @ psi)
+    return mean, float(np.sqrt(weights @ (psi - mean) ** 2))
 
 
 def alone(coroutine: Any) -> Any:
@@ -54,6 +62,31 @@ def test_the_log_dispersion_has_the_moments_of_its_posterior() -> None:
     p = model.posterior_.parameters()
     assert abs(p["mean"][-1] - mean) < 0.03 * deviation
     assert np.sqrt(p["covariance"][-1, -1]) == pytest.approx(deviation, rel=0.03)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.99])
+def test_the_table_has_the_quantiles_of_the_skewed_posterior(level: float, tmp_path: Path) -> None:
+    model = fitted()
+    prior = np.asarray(model._model.prior_precision)[1:]
+    psi, weights = density_of(COUNTS, prior, float(model._target.shift))
+    below = np.cumsum(weights) - 0.5 * weights
+    wanted = np.exp(np.interp([0.5 - 0.5 * level, 0.5, 0.5 + 0.5 * level], below, psi))
+    for one in (model, load(save(model, tmp_path / "model.npz"))):
+        row = one.coefficient_table(level).rows[-1]
+        assert row.term == "dispersion"
+        np.testing.assert_allclose((row.lower, row.estimate, row.upper), wanted, rtol=0.04)
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1e6])
+def test_the_interval_of_the_noise_is_in_the_targets_unit(unit: float) -> None:
+    rng = np.random.default_rng(1)
+    x, noise = rng.normal(size=(12, 2)), rng.normal(size=12)
+    rows = []
+    for scale in (1.0, unit):
+        model = GeneralizedLinearModel(family="gaussian").fit(x, scale * (x[:, 0] + noise))
+        rows.append(np.array(model.coefficient_table().rows[-1][1:5]))
+    np.testing.assert_allclose(rows[1], unit * rows[0], rtol=1e-6)
+    assert rows[0][2] < rows[0][0] < rows[0][3]
 
 
 def test_every_node_has_the_pooled_dispersion() -> None:

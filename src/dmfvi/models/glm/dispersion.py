@@ -12,6 +12,8 @@ binomial, Gamma and Gaussian targets is log-concave in b. Weights w_k of the poi
 
     E psi, Var psi by w;  E b = E_q b + sum (w_k - v_k) b_k;  Cov(b, psi) by w;  b's precision given psi = R M^-1 R'
     R R' = q's,  G G' = sum v_k H_k,  M = G' (sum w_k H_k^-1) G + spread of b_k about a line in psi:  exact for Gaussian targets
+
+Quantiles of the dispersion are those of p(psi | y) itself, which is skewed.
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.interpolate import CubicSpline
 from scipy.linalg import solve_triangular
 
 from dmfvi.families import MultivariateNormal
 from dmfvi.inference.model import Coroutine
 from dmfvi.linalg import FloatArray, cholesky, inverse, log_det, symmetrize
 from dmfvi.models.glm.model import GeneralizedLinear, GlmBelief, is_definite, made_definite
+from dmfvi.tags import stored_as
 
 #: deviation of psi below which its posterior is Gaussian enough
 NARROW = 0.1
@@ -43,6 +48,8 @@ SETTLED = 1e-2
 MOST_NUMBERS = 2**22
 #: share of the posterior that may lie at the ends of the grid
 AT_THE_ENDS = 1e-3
+#: points between which the density of psi is summed
+FINE = 2001
 
 
 class Points(NamedTuple):
@@ -53,15 +60,40 @@ class Points(NamedTuple):
     precisions: FloatArray
 
 
+@stored_as("log-dispersion")
+class LogDispersion(NamedTuple):
+    """p(psi | y) up to a factor, at points in ascending order."""
+
+    points: FloatArray  # (G,)
+    log_density: FloatArray  # (G,)
+
+    def quantile(self, probability: ArrayLike) -> FloatArray:
+        """Points below which these parts of the posterior lie."""
+        place = np.arange(len(self.points))  # in t, where the points are even
+        fine = np.linspace(0.0, place[-1], FINE)
+        psi, slope = (CubicSpline(place, self.points)(fine, order) for order in (0, 1))
+        log_density = CubicSpline(place, self.log_density)(fine)
+        density = np.exp(log_density - log_density.max()) * slope
+        below = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))])
+        return np.asarray(np.interp(np.asarray(probability) * below[-1], below, psi))
+
+    def moved(self, by: float) -> LogDispersion:
+        """In other units of the dispersion."""
+        return self._replace(points=self.points + by)
+
+
 def agree_on_dispersion(model: GeneralizedLinear, shard: Any, belief: GlmBelief) -> Coroutine:
-    """The belief with the posterior moments of psi, the last parameter; unchanged where they cannot be computed."""
+    """The belief with the posterior moments of psi, the last parameter, and ``LogDispersion``.
+
+    The belief is unchanged, and the density is None, where q is good enough or they cannot be computed.
+    """
     q = belief.q
     known = q.parameters()
     mean, covariance = np.asarray(known["mean"]), np.asarray(known["covariance"])
     p, own = len(mean) - 1, float(np.sqrt(covariance[-1, -1]))
     narrow = own < NARROW and p * own**2 < FEW_COLUMNS
     if narrow or POINTS * (p + 2) * (p + 3) // 2 > MOST_NUMBERS:
-        return belief
+        return belief, None
     slope = covariance[:-1, -1] / covariance[-1, -1]  # of E_q[b | psi]
     grid, prior = np.linspace(-REACH, REACH, POINTS), model.precisions(q)
     middle, deviation = float(mean[-1]), own
@@ -70,15 +102,17 @@ def agree_on_dispersion(model: GeneralizedLinear, shard: Any, belief: GlmBelief)
         start = np.column_stack([mean[:-1] + np.outer(psi - mean[-1], slope), psi])
         points = yield from _integrated(model, shard, start, prior)
         if np.isnan(points.log_density).any() or not np.isfinite(points.log_density.max()):
-            return belief
+            return belief, None
         weights = _normalised(points.log_density, grid)
         settled = weights[0] + weights[-1] < AT_THE_ENDS
         before, middle = deviation, float(weights @ psi)
         deviation = float(np.sqrt(weights @ (psi - middle) ** 2))
         if settled and deviation < MUCH_WIDER * before:
             by_q = _normalised(-0.5 * ((psi - mean[-1]) / own) ** 2, grid)
-            return replace(belief, q=_moved(q, points, weights, by_q))
-    return belief
+            found = np.isfinite(points.log_density)
+            density = LogDispersion(psi[found], points.log_density[found])
+            return replace(belief, q=_moved(q, points, weights, by_q)), density
+    return belief, None
 
 
 def _normalised(log_density: FloatArray, grid: FloatArray) -> FloatArray:

@@ -16,7 +16,7 @@ from dmfvi.inference.model import Model
 from dmfvi.inference.result import InferenceObserver
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray, one_blas_thread, plain
-from dmfvi.models.glm.dispersion import agree_on_dispersion
+from dmfvi.models.glm.dispersion import LogDispersion, agree_on_dispersion
 from dmfvi.models.glm.likelihoods import DesignUnits, GlmShard, Likelihood, contrasts, likelihood_of
 from dmfvi.models.glm.model import GeneralizedLinear, LearnedPrecision
 from dmfvi.models.glm.prediction import GlmPredictions
@@ -38,7 +38,7 @@ from dmfvi.models.regression.base import (
     known_classes,
 )
 from dmfvi.models.regression.posterior import CoefficientPosterior
-from dmfvi.summary_table import SummaryTable, log_normal_row, rows_of
+from dmfvi.summary_table import Row, SummaryTable, log_normal_row, rows_of
 from dmfvi.validation import check_choice, check_positive
 
 #: default prior precision of coefficients in agreed units
@@ -58,6 +58,8 @@ DISPERSION = {
     "negative-binomial": ("dispersion", 1.0),
     "gamma": ("dispersion", 1.0),
 }
+#: families whose targets have a unit
+SCALED = ("gaussian", "student-t")
 #: what exp(coefficient) is, by link
 RATIOS = {"logit": "odds ratio", "log": "rate ratio", "ordinal logit": "odds ratio"}
 
@@ -73,11 +75,13 @@ class GlmEstimator(GlmPredictions):
     intercept_precision: float | None = None
     tol: float = 1e-9
 
-    _kept: ClassVar[tuple[str, ...]] = ("classes_", "_target", "n_samples_")
+    _kept: ClassVar[tuple[str, ...]] = ("classes_", "_target", "n_samples_", "_log_dispersion")
 
     # parameters of some subclasses, fixed in others; without types, or they would be parameters of all
     family = "gaussian"
     link = cast(Any, None)
+    #: density of the log dispersion in the data's units, where its skew counts
+    _log_dispersion = cast("LogDispersion | None", None)
     degrees_of_freedom = 4.0
     classes = cast(Any, None)
 
@@ -156,9 +160,13 @@ class GlmEstimator(GlmPredictions):
         return self
 
     def _integrate_dispersion(self, session: Session, shards: list[Any]) -> None:
-        """Give q the posterior mean and deviation of the log dispersion."""
+        """Give q the posterior mean and deviation of the log dispersion, and keep its density."""
         parts, model = list(zip(shards, self._node_beliefs, strict=True)), self._model
-        self._node_beliefs = session.agree(lambda part: agree_on_dispersion(model, *part), parts)
+        agreed = session.agree(lambda part: agree_on_dispersion(model, *part), parts)
+        self._node_beliefs = [belief for belief, _ in agreed]
+        self._log_dispersion = agreed[0][1]
+        if self._log_dispersion is not None and self._family in SCALED:
+            self._log_dispersion = self._log_dispersion.moved(2.0 * np.log(self._target.scale))
         self.node_posteriors_ = [self._in_data_units(belief.q) for belief in self._node_beliefs]
         self.n_start_rounds_ = session.collective.n_rounds
         self.n_start_bytes_ = session.collective.bytes_sent
@@ -243,7 +251,7 @@ class GlmEstimator(GlmPredictions):
         """A shard in agreed units."""
         shift, scale, _ = self._target
         values, offset = targets.values, (targets.offset + shift) / scale
-        if self._family in ("gaussian", "student-t"):
+        if self._family in SCALED:
             values, offset = (values - targets.offset - shift) / scale, np.zeros(len(values))
         elif self._family == "gamma":
             values = np.log(values)
@@ -318,7 +326,7 @@ class GlmEstimator(GlmPredictions):
             matrix[j, j] = 1.0
         if self._family == "ordinal":  # cut points are seen from x = 0
             matrix[size, :size] = self._units.shift / self._units.scale
-        if self._family in ("gaussian", "student-t"):
+        if self._family in SCALED:
             moved[-1] = 2.0 * np.log(scale)
         return CoefficientPosterior(q, matrix, moved)
 
@@ -388,11 +396,20 @@ class GlmEstimator(GlmPredictions):
             with_ratio,
         )
         if self._family in DISPERSED:
-            p, (name, power) = self.posterior_.parameters(), DISPERSION[self._family]
-            deviation = float(np.sqrt(p["covariance"][-1, -1]))
-            rows.append(log_normal_row(name, power * p["mean"][-1], power * deviation, level))
+            rows.append(self._dispersion_row(level))
         title = f"{self._family} regression, {self._link} link"
         return SummaryTable(title, self._facts(), level, ratio, rows)
+
+    def _dispersion_row(self, level: float) -> Row:
+        """Median, deviation and interval of the dispersion, or of the noise's deviation."""
+        p, (name, power) = self.posterior_.parameters(), DISPERSION[self._family]
+        deviation = float(np.sqrt(p["covariance"][-1, -1]))
+        row = log_normal_row(name, power * p["mean"][-1], power * deviation, level)
+        if self._log_dispersion is None:
+            return row
+        ends = self._log_dispersion.quantile([0.5 - 0.5 * level, 0.5, 0.5 + 0.5 * level])
+        low, middle, high = (float(value) for value in np.exp(power * ends))
+        return row._replace(estimate=middle, lower=low, upper=high)
 
     def _cut_points(self) -> list[tuple[str, float, float]]:
         """Names, means and variances of an ordinal model's cut points, by the delta method."""
