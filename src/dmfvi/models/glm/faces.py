@@ -87,8 +87,9 @@ class GeneralizedLinearModel(GlmEstimator):
     Features have agreed units inside, so results do not depend on the columns' units or origin. Opper & Archambeau (2009): The
     variational Gaussian approximation revisited.
 
-    After a negative-binomial fit the log dispersion gets the mean and deviation of its own posterior. ``lower_bound_`` is that of the Gaussian
-    before, with the smallest KL(q || posterior): the highest bound on the log evidence of any Gaussian, so fits are compared by it.
+    A log dispersion (noise, scale) with few rows or many columns gets the moments of its own posterior after the fit. ``lower_bound_`` is
+    that of the Gaussian before, with the smallest KL(q || posterior): the highest bound on the log evidence of any Gaussian, so fits are
+    compared by it.
     """
 
     _: KW_ONLY
