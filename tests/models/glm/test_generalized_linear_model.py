@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dmfvi import (
@@ -108,6 +109,17 @@ def test_constant_and_collinear_columns_have_a_proper_posterior(family: str) -> 
     assert (np.linalg.eigvalsh(np.atleast_3d(model.coef_covariance_.T).T) > -1e-12).all()
 
 
+@each
+def test_collinear_columns_have_a_posterior_under_a_vague_prior(family: str) -> None:
+    x, y, more = rows(family)
+    alone = GeneralizedLinearModel(family=family, prior_precision=2e-10).fit(x, y, **more)
+    model = GeneralizedLinearModel(family=family, prior_precision=1e-10)
+    model.fit(np.hstack([x, x]), y, **more)
+    assert model.converged_
+    # the precision has a condition of 1e12, and the mean four digits
+    np.testing.assert_allclose(answer(model, np.hstack([x, x])), answer(alone, x), atol=0.02)
+
+
 @pytest.mark.parametrize("family", ["poisson", "negative-binomial"])
 def test_counts_that_are_all_zero(family: str) -> None:
     x, _, _ = rows(family)
@@ -118,6 +130,22 @@ def test_counts_that_are_all_zero(family: str) -> None:
     assert (model.predict_interval(x)[0] >= 0).all()
     with pytest.raises(ValueError, match="flat prior"):
         GeneralizedLinearModel(family=family, intercept_precision=0).fit(x, np.zeros(len(x)))
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_zero_counts_have_a_posterior_under_the_vaguest_prior(seed: int) -> None:
+    x = np.random.default_rng(seed).normal(size=(40, 2))
+    answers = []
+    for precision in (1e-2, 1e-6, 1e-10):
+        settings: dict[str, Any] = {"family": "poisson", "prior_precision": precision}
+        model = GeneralizedLinearModel(**settings).fit(x, np.zeros(40))
+        at_nodes = GeneralizedLinearModel(**settings, network=Network.chain(3))
+        at_nodes.fit(np.split(x, [1, 20]), np.split(np.zeros(40), [1, 20]))
+        assert model.converged_
+        np.testing.assert_allclose(at_nodes.coef_, model.coef_, rtol=1e-6)  # a thousand sweeps
+        answers.append(model.coef_)
+    # below a rate of zero the intercept's prior holds the coefficients, not their own
+    np.testing.assert_allclose(answers[1], answers[2], rtol=1e-4)
 
 
 def test_separable_classes_are_held_by_the_prior() -> None:
@@ -286,6 +314,16 @@ def test_offsets_whose_exponential_is_no_number_are_refused(family: str, size: f
     x, y, _ = rows(family)
     with pytest.raises(ValueError, match=r"offset .* received .*: its exponential is no finite"):
         GeneralizedLinearModel(family=family).fit(x, y, offset=np.full(len(y), size))
+
+
+def test_one_number_for_all_rows_is_refused_by_name() -> None:
+    x, y, _ = rows("poisson")
+    frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(y=y)
+    message = r"offset must be an array .* received .*1\.0"
+    with pytest.raises(ValueError, match=message):
+        BayesianPoissonRegression().fit(x, y, offset=1.0)
+    with pytest.raises(ValueError, match=message):
+        BayesianPoissonRegression(formula="y ~ a").fit(frame, offset=1.0)
 
 
 @pytest.mark.parametrize("family", ["bernoulli", "ordinal"])

@@ -214,3 +214,22 @@ def test_codes_that_floating_point_does_not_have_stay_apart(dtype: str, tmp_path
     np.testing.assert_array_equal(dmfvi.load(tmp_path / "m.npz").predict(rows), model.predict(rows))
     with pytest.raises(ValueError, match=r"categories and as numbers.*2\^53"):
         BayesianLinearRegression(formula="y ~ C(code) + code").fit(rows)
+
+
+def test_a_column_without_any_value_is_refused_in_new_rows() -> None:
+    whole = table().assign(ward=lambda t: np.where(t.x > 0, "e", "w"))
+    model = BayesianLinearRegression(formula="y ~ x + ward").fit(whole)
+    for empty in (
+        whole.assign(ward=None),
+        whole.assign(ward=np.nan),
+        whole.head(1).assign(ward=None),
+    ):
+        with pytest.raises(ValueError, match="sample 1 has no value in column 'ward'"):
+            model.predict(empty)
+
+
+def test_labels_of_a_formula_are_those_of_the_frame_at_any_size() -> None:
+    codes = np.array([2**63 + 5, 2**63 + 6], dtype=np.uint64)
+    whole = table().assign(code=lambda t: codes[(t.x > 0).astype(int)])
+    model = BayesianLogisticRegression(formula="code ~ y").fit(whole)
+    assert model.classes_.tolist() == codes.tolist()

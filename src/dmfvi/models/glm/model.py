@@ -48,6 +48,9 @@ STEP_GROWTH, SHORTEST_STEP = 1.5, 1 / 64
 STALLED = 1e-6
 #: how far one sweep may move a log dispersion or the logarithm of a gap
 LARGEST_MOVE = 2.0
+#: expected curvature under the start, in units of that at the mode, from which the start is too wide, and how much narrower the next one
+#: is: with counts of zero only and a wide prior it is exp(variance / 2) times as large
+STEEPEST, NARROWER = 1e6, 4.0
 #: precision, in agreed units, that the data must give to an entry with a flat prior
 LEAST_INFORMATION = 0.04
 
@@ -254,13 +257,19 @@ class GeneralizedLinear(Model):
     # -- the sweep ----------------------------------------------------------------------------
 
     def absorb(self, total: FloatArray, own: FloatArray, belief: GlmBelief) -> Update:
+        q = belief.q
         if not np.isfinite(total).all():
             return Update(belief, belief.objective, True)
         linear, precision, value = self.parts(total)
-        q = belief.q
         objective = value + self.prior_gain(q)
         kept = belief.kept
-        if kept is not None and not objective >= belief.objective - BOUND_ROUNDING * abs(objective):
+        if kept is None and np.max(np.diag(precision) / np.diag(q.precision)) > STEEPEST:
+            narrower = MultivariateNormal(*(NARROWER * part for part in q.natural))
+            return Update(replace(belief, q=narrower), objective)
+        rounding = BOUND_ROUNDING * abs(objective)
+        if kept is not None and not objective >= belief.objective - rounding:
+            rounding += lost_digits(q.precision)
+        if kept is not None and not objective >= belief.objective - rounding:
             if belief.step < STALLED:  # no step from there raises the bound beyond rounding
                 return Update(replace(belief, q=kept), belief.objective)
             if float(q.kl(kept)) > SURE_STEP or not np.isfinite(objective):
@@ -337,6 +346,12 @@ def is_definite(matrix: FloatArray) -> bool:
     except np.linalg.LinAlgError:
         return False
     return True
+
+
+def lost_digits(precision: FloatArray) -> float:
+    """Rounding of a log-determinant and of prior variances: of collinear columns under a vague prior both have few digits."""
+    diagonal = np.diag(cholesky(precision)) / np.sqrt(np.diag(precision))
+    return float(len(diagonal) * np.finfo(np.float64).eps / diagonal.min() ** 2)
 
 
 def retracted(

@@ -15,7 +15,7 @@ from dmfvi.inference.response import Response
 from dmfvi.inference.session import Session
 from dmfvi.inference.starts import FeatureUnits
 from dmfvi.linalg import FloatArray, plain
-from dmfvi.models.regression.tabular import TabularRegression, named_column
+from dmfvi.models.regression.tabular import TabularRegression, named_column, refuse_scalar
 from dmfvi.summary_table import SummaryTable
 from dmfvi.uncertainty import Uncertainty, check_asked
 from dmfvi.validation import is_shard_list
@@ -97,8 +97,9 @@ class Regression(TabularRegression):
         elif is_shard_list(X):
             whole = np.concatenate(_parts_of(name, given, X))
         else:
-            whole = column_or_1d(given)
-        values = np.asarray(whole, dtype=np.float64)
+            whole = given
+        refuse_scalar(name, whole)
+        values = np.asarray(column_or_1d(whole), dtype=np.float64)
         rows = sum(len(shard) for shard in shards)
         if len(values) != rows or not np.isfinite(values).all():
             raise ValueError(

@@ -348,8 +348,8 @@ def _sorted(name: str, levels: set[Level]) -> list[Level]:
 
 def with_known_levels(name: str, column: Column, known: Sequence[Level], where: str = "") -> Column:
     """The column with its values as ``known`` has them, where 1 is True; levels that no site had at the fit are refused."""
-    same = {level: level for level in known}
-    strange = set(column.values[~column.missing].tolist()) - set(known)
+    same, missing = {level: level for level in known}, column.missing
+    strange = set(column.values[~missing].tolist()) - set(known)
     if strange:
         shown = sorted(strange, key=str)[:5]
         raise ValueError(
@@ -357,5 +357,6 @@ def with_known_levels(name: str, column: Column, known: Sequence[Level], where: 
             f"{', '.join(map(repr, shown))}: known are {list(known)[:20]}"
         )
     values = np.empty(len(column.values), dtype=object)
-    values[:] = [None if value is None else same[value] for value in column.values.tolist()]
+    pairs = zip(column.values.tolist(), missing.tolist(), strict=True)
+    values[:] = [None if lacking else same[value] for value, lacking in pairs]
     return column._replace(values=values)

@@ -47,6 +47,16 @@ KNOWN = frozenset(
         "Poly",
     ]
 )
+#: what R reads and the parser does not, and what to do instead
+OF_R = {
+    r"(?<![\w.)])\.(?![\w.])": "'.' for all other columns is not known, write their names with +",
+    r"\|": "'|' is not known; random effects have a MixedModel and fit(groups=...)",
+}
+#: functions that stand for what ``fit`` takes
+OF_FIT = {
+    "offset": "pass fit(offset=...) an array or the name of a column, or exposure= its exponential",
+    "cbind": "pass fit(trials=...) the successes and failures together, with the successes as the target",
+}
 #: what may follow np. and contr.
 OF_NUMPY = frozenset(
     [
@@ -133,9 +143,8 @@ def parsed(text: str) -> Parsed:
         of_left = [] if left is None else list(left)
         factors = [factor for term in [*terms, *of_left] for factor in term.factors]
     except Exception as error:  # the parser raises nearly anything
-        raise ValueError(
-            f"formula {text!r} cannot be read: {str(error).splitlines()[0]}"
-        ) from error
+        why = next((said for sign, said in OF_R.items() if re.search(sign, text)), str(error))
+        raise ValueError(f"formula {text!r} cannot be read: {why.splitlines()[0]}") from error
     if len(of_left) > 1:
         raise ValueError(f"formula {text!r} has {len(of_left)} targets: name one")
     for factor in factors:
@@ -177,6 +186,8 @@ def _check_expression(expression: str, text: str) -> None:
             ) and not node.id.startswith("__")
         else:
             fine = isinstance(node, PARTS) and not _explodes(node)
+        if not fine and isinstance(node, ast.Name) and node.id in OF_FIT:
+            raise ValueError(f"formula {text!r}: {node.id} is not known, {OF_FIT[node.id]}")
         if not fine:
             raise ValueError(
                 f"formula {text!r}: {expression!r} uses {ast.unparse(node)!r}; known are columns, arithmetic, "

@@ -164,6 +164,8 @@ class TabularRegression(NetworkEstimator):
                 each = value[position] if whole else value
                 others[name] = named_column(part, each, name) if isinstance(each, str) else each
             for name, values in (("y", own), *others.items()):
+                if values is not None:
+                    refuse_scalar(name, values)
                 if values is not None and len(np.asarray(values)) != n_rows:
                     raise ValueError(
                         f"{name} must have one entry for each of {n_rows} rows, received {len(np.asarray(values))}"
@@ -366,7 +368,7 @@ def _target(text: str, part: Any) -> NDArray[Any]:
     values = np.asarray(formulas.evaluated_target(text, columns))
     name = formulas.target_of(text)
     if name in columns and columns[name].kind == NUMBER and _holds_integers(part, name):
-        return np.asarray(part[name]).astype(np.int64)
+        return np.asarray(part[name])
     return values
 
 
@@ -389,6 +391,14 @@ def named_column(part: Any, name: str, what: str) -> FloatArray:
     if column.kind != NUMBER:
         raise ValueError(f"{what}={name!r}: the column holds {column.kind}, numbers are needed")
     return np.asarray(column.values)
+
+
+def refuse_scalar(name: str, values: Any) -> None:
+    """What rows have is one entry each."""
+    if np.ndim(values) == 0:
+        raise ValueError(
+            f"{name} must be an array of one entry for each row, or the name of a column of a frame, received {values!r}"
+        )
 
 
 def _any(gaps: Sequence[NDArray[np.bool_]], rows: int) -> NDArray[np.bool_]:
