@@ -409,3 +409,37 @@ def test_one_varying_term_may_be_given_as_a_word() -> None:
     )
     np.testing.assert_array_equal(one.coef_, same.coef_)
     assert len(one.coef_) == 3
+
+
+@pytest.mark.parametrize("count", [24, 28, 30, 118])
+def test_the_median_is_where_half_survive(count: int) -> None:
+    times = np.arange(1.0, count + 1)
+    assert KaplanMeier().fit(times, np.ones(count)).median_survival_time_ == count / 2
+
+
+def test_survival_curves_of_many_rows_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = table()
+    model = of_columns(PiecewiseExponentialRegression(formula="~ age + dose"), whole)
+    grid = [50.0, 400.0]
+    answers = [
+        model.predict_survival_function(whole, grid),
+        *model.predict_survival_function(whole, grid, level=0.9),
+        model.predict_cumulative_hazard(whole, grid),
+    ]
+    asked = []
+    hazards = type(model)._hazards
+
+    def counted(self: Any, x: Any, *others: Any) -> Any:
+        asked.append(len(x))
+        return hazards(self, x, *others)
+
+    monkeypatch.setattr("dmfvi.models.survival.piecewise.MOST_CELLS", 20_000)
+    monkeypatch.setattr(type(model), "_hazards", counted)
+    again = [
+        model.predict_survival_function(whole, grid),
+        *model.predict_survival_function(whole, grid, level=0.9),
+        model.predict_cumulative_hazard(whole, grid),
+    ]
+    assert max(asked) == 10
+    for one, other in zip(answers, again, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-13)

@@ -17,7 +17,7 @@ from dmfvi.models.regression.base import agree_on_weighted_units
 from dmfvi.models.regression.posterior import CoefficientPosterior
 from dmfvi.models.survival.base import SurvivalRegression
 from dmfvi.models.survival.model import CoxShard, StratifiedCox
-from dmfvi.models.survival.times import check_pairs, pair_of
+from dmfvi.models.survival.times import check_pairs, checked_times, pair_of
 from dmfvi.summary_table import SummaryTable, rows_of
 from dmfvi.validation import check_choice
 
@@ -184,8 +184,9 @@ class CoxRegression(SurvivalRegression):
             raise ValueError(
                 f"stratum must be a label of one of site {site}'s strata, {labels[:20]}, received {stratum!r}"
             )
+        asked = checked_times(times)
         steps, hazard = known[site, stratum]
-        at = np.searchsorted(steps, np.asarray(times, dtype=np.float64), side="right")
+        at = np.searchsorted(steps, asked, side="right")
         reached = np.append(0.0, hazard)[at]
         return np.asarray(np.exp(-np.exp(self.predict(X))[:, None] * reached))
 

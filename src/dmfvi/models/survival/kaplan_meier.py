@@ -22,11 +22,15 @@ from dmfvi.models.survival.times import (
     cells_of,
     check_pairs,
     checked_grid,
+    checked_times,
     lower_edges,
     pair_of,
     pairs_of,
 )
 from dmfvi.validation import check_level, is_shard_list
+
+#: where half survive: a product of many shares that is one half is not so to the last digit
+HALF = 0.5 * (1.0 + 1e-12)
 
 
 @dataclass(eq=False, repr=False)
@@ -70,6 +74,16 @@ class KaplanMeier(NetworkEstimator):
     _kept = ("timeline_", "_grid_given")
     _has_features = False
 
+    @staticmethod
+    def _from_columns(
+        time: FloatArray | None = None, event: FloatArray | None = None
+    ) -> dict[str, Any]:
+        if time is None and event is None:
+            return {}  # the rows are the two columns
+        if time is None or event is None:
+            raise ValueError("a kaplan-meier needs time and event, one column each: name both")
+        return {"X": pair_of(time, event)}
+
     def fit(
         self,
         X: Any,
@@ -105,7 +119,7 @@ class KaplanMeier(NetworkEstimator):
         for pairs in shards:
             if pairs.shape[1] != 2:
                 raise ValueError(
-                    f"X must have two columns, time and event, received {pairs.shape[1]} columns"
+                    f"X must have two columns, time and event, received {pairs.shape[1]} columns: pass these two, or name them (time=, event=)"
                 )
             check_pairs(pairs, positive=False)
         grid: FloatArray
@@ -152,7 +166,7 @@ class KaplanMeier(NetworkEstimator):
             self.observed_, self.at_risk_, out=np.zeros(len(self.at_risk_)), where=self.at_risk_ > 0
         )
         self.survival_function_ = np.cumprod(1.0 - share)
-        below = np.flatnonzero(self.survival_function_ <= 0.5)
+        below = np.flatnonzero(self.survival_function_ <= HALF)
         self.median_survival_time_ = float(self.timeline_[below[0]]) if len(below) else np.inf
 
     def confidence_interval(self, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
@@ -172,7 +186,7 @@ class KaplanMeier(NetworkEstimator):
     def predict(self, X: Any) -> FloatArray:
         """Probability to survive each time; of two columns the first is the time."""
         check_is_fitted(self)
-        at = np.asarray(X, dtype=np.float64) if np.ndim(X) == 1 else self._checked_rows(X)[:, 0]
+        at = checked_times(X) if np.ndim(X) == 1 else checked_times(self._checked_rows(X)[:, 0])
         # a time between two of the grid's has passed the first of them only
         position = np.searchsorted(self.timeline_, at, side="right")
         return np.append(1.0, self.survival_function_)[position]

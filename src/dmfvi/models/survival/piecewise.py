@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import Any, Self
@@ -17,12 +18,19 @@ from dmfvi.linalg import FloatArray
 from dmfvi.models.glm.estimator import GlmEstimator
 from dmfvi.models.regression.base import agree_on_weighted_units
 from dmfvi.models.survival.base import SurvivalRegression
-from dmfvi.models.survival.times import agree_on_quantiles, check_pairs, checked_breakpoints
+from dmfvi.models.survival.times import (
+    agree_on_quantiles,
+    check_pairs,
+    checked_breakpoints,
+    checked_times,
+)
 from dmfvi.summary_table import SummaryTable, rows_of
 from dmfvi.validation import check_level, check_whole
 
 #: draws of the posterior for survival curves
 DRAWS = 1000
+#: numbers in a table of draws, rows and times, at most
+MOST_CELLS = 4_000_000
 
 
 @dataclass(eq=False, repr=False)
@@ -254,27 +262,36 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
 
     def predict_cumulative_hazard(self, X: Any, times: ArrayLike) -> FloatArray:
         """Posterior mean of the cumulative hazard of each row at each time (n, n_times)."""
-        return np.asarray(self._hazards(X, times).mean(0))
+        return self._by_draws(X, times, lambda hazards: hazards.mean(0))
 
     def predict_survival_function(
         self, X: Any, times: ArrayLike, level: float | None = None
     ) -> Any:
         """Posterior mean of the probability to survive each time (n, n_times); with ``level`` the ends of its central interval."""
-        curves = np.exp(-self._hazards(X, times))
         if level is None:
-            return np.asarray(curves.mean(0))
+            return self._by_draws(X, times, lambda hazards: np.exp(-hazards).mean(0))
         check_level(level)
-        low, high = np.quantile(curves, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
-        return low, high
+        ends = [0.5 - 0.5 * level, 0.5 + 0.5 * level]
+        found = self._by_draws(X, times, lambda hazards: np.quantile(np.exp(-hazards), ends, 0))
+        return found[0], found[1]
 
-    def _hazards(self, X: Any, times: ArrayLike) -> FloatArray:
-        """Cumulative hazards under draws of the posterior (draws, n, n_times)."""
+    def _by_draws(
+        self, X: Any, times: ArrayLike, answer: Callable[[FloatArray], FloatArray]
+    ) -> FloatArray:
+        """What ``answer`` makes of cumulative hazards under draws of the posterior (draws, n, n_times), for some rows at a time."""
         check_is_fitted(self)
         x = self._checked_rows(X)
-        at = np.asarray(times, dtype=np.float64)
-        if at.ndim != 1 or not (at >= 0).all():
-            raise ValueError(f"times must not be negative, one axis, received shape {at.shape}")
+        at = checked_times(times)
         theta = self._belief_normal.sample(generator_of(0), DRAWS)
+        step = max(1, MOST_CELLS // (DRAWS * max(1, len(at))))
+        parts = [
+            answer(self._hazards(x[begin : begin + step], at, theta))
+            for begin in range(0, len(x), step)
+        ]
+        return np.asarray(np.concatenate(parts, axis=-2))
+
+    def _hazards(self, x: FloatArray, at: FloatArray, theta: FloatArray) -> FloatArray:
+        """Cumulative hazards under draws of the posterior (draws, n, n_times)."""
         edges = self._edges
         total = np.zeros((DRAWS, len(x), len(at)))
         for k in range(len(edges) - 1):

@@ -40,7 +40,7 @@ def pair_of(time: Any, event: Any, where: str = "") -> FloatArray:
         given, event = given[rest[0]], given[flags[0]]
     elif event is None and given.ndim == 2 and given.shape[1] == 2:
         given, event = given[:, 0], given[:, 1]
-    times = np.asarray(given, dtype=np.float64)
+    times = numbers_of(given, f"{where}time")
     if times.ndim == 2 and times.shape[1] == 1:
         times = times[:, 0]
     if times.ndim != 1:
@@ -53,6 +53,30 @@ def pair_of(time: Any, event: Any, where: str = "") -> FloatArray:
             f"{where}event must have one entry for each of {len(times)} times, received shape {flags_given.shape}"
         )
     return np.column_stack([times, flags_given])
+
+
+def numbers_of(given: Any, name: str) -> FloatArray:
+    """Times as numbers; words, dates and lengths of time are refused."""
+    values = np.asarray(given)
+    if values.dtype.kind in "mM":
+        raise ValueError(
+            f"{name} holds {values.dtype.name}: times are numbers, such as days since the start"
+        )
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError):
+        wrong = next(v for v in values.ravel().tolist() if not _is_number(v))
+        raise ValueError(
+            f"{name} holds {plain(wrong)!r}: times are numbers, such as days since the start"
+        ) from None
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def flags_of(given: Any, name: str) -> FloatArray:
@@ -80,7 +104,7 @@ def check_pairs(pairs: NDArray[Any], positive: bool) -> None:
     if not np.isfinite(pairs).all():
         raise ValueError("y contains NaN or infinity: every row needs a time and an event")
     if (times < 0).any() or (positive and (times <= 0).any()):
-        word = "positive" if positive else "not negative"
+        word = "positive" if positive else "zero or more"
         raise ValueError(f"times must be {word}, received {times.min():g}")
     wide = times[(times > 0) & ((times < SHORTEST) | (times > LONGEST))]
     if len(wide):
@@ -213,6 +237,17 @@ def checked_grid(given: ArrayLike) -> FloatArray:
         first = f"{grid[0]:g}" if len(grid) else "none"
         raise ValueError(f"times must be one or more that are not negative, received {first}")
     return grid
+
+
+def checked_times(given: ArrayLike) -> FloatArray:
+    """Times to predict at (n,), in any order."""
+    times = numbers_of(given, "times")
+    if times.ndim != 1:
+        raise ValueError(f"times must be a list of numbers, one axis, received shape {times.shape}")
+    if np.isnan(times).any() or (times < 0).any():
+        wrong = "NaN" if np.isnan(times).any() else f"{times.min():g}"
+        raise ValueError(f"times must be numbers that are not negative, received {wrong}")
+    return times
 
 
 def increasing_times(name: str, given: ArrayLike) -> FloatArray:
