@@ -116,8 +116,10 @@ def test_collinear_columns_have_a_posterior_under_a_vague_prior(family: str) -> 
     model = GeneralizedLinearModel(family=family, prior_precision=1e-10)
     model.fit(np.hstack([x, x]), y, **more)
     assert model.converged_
-    # the precision has a condition of 1e12, and the mean four digits
-    np.testing.assert_allclose(answer(model, np.hstack([x, x])), answer(alone, x), atol=0.02)
+    # the precision has a condition of 1e12, and coefficients three or four digits
+    np.testing.assert_allclose(
+        answer(model, np.hstack([x, x])), answer(alone, x), rtol=0.01, atol=0.02
+    )
 
 
 @pytest.mark.parametrize("family", ["poisson", "negative-binomial"])
