@@ -184,6 +184,8 @@ def predictions(
                 names += [f"low_{label}", f"high_{label}"]
                 made += [low[:, j], high[:, j]]
         return names, made
+    if not getattr(model, "_has_features", True):
+        return ["prediction"], [np.asarray(model.predict(rows[:, 0]))]
     if hasattr(model, "predict"):
         more = {} if lengths is None else {"lengths": lengths}
         return ["prediction"], [np.asarray(model.predict(rows, **more))]
@@ -269,6 +271,8 @@ def input_of(
     from dmfvi.readers.tables import Table, check_finite, read_as
 
     known = [str(name) for name in getattr(model, "feature_names_in_", ())]
+    if not getattr(model, "_has_features", True):
+        known, beside = known[:1], [*beside, *known[1:]]  # a survival curve needs times only
     if getattr(model, "_design_of_table", None) is not None:
         return _frame_input(file, known, reading)
     if file.suffix.lower() not in READERS:

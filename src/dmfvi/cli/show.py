@@ -172,6 +172,11 @@ def tables(model: Any) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
                 head,
                 [[state, *row] for state, row in zip(states, rows.tolist(), strict=True)],
             )
+    if hasattr(model, "survival_function_"):
+        counts = (model.timeline_, model.at_risk_, model.observed_, model.survival_function_)
+        curve = np.column_stack([*counts, *model.confidence_interval(0.9)])
+        head = ["time", "at risk", "events", "survival", "5 %", "95 %"]
+        yield "survival", head, curve.tolist()
     if hasattr(model, "component_deviations_"):
         spread = np.asarray(model.component_deviations_).tolist()
         head = ["component", "deviation"]
@@ -185,7 +190,8 @@ def _coefficients(
     import numpy as np
 
     coefficients = np.atleast_2d(model.coef_)
-    intercepts = np.atleast_1d(model.intercept_)
+    # a Cox model has none: it is part of the baseline hazards
+    intercepts = np.atleast_1d(getattr(model, "intercept_", ()))
     covariance = np.asarray(model.coef_covariance_)
     covariance = covariance[None] if covariance.ndim == 2 else covariance
     classes = getattr(model, "classes_", None)

@@ -99,7 +99,7 @@ def described(
         return _described_ratings([part for part in data if isinstance(part, RatingTable)], where)
     width = tables[0].data.shape[1]
     others = {tables[0].position(column, "column") for column in beside}
-    rest = [p for p in range(width) if p not in others]
+    rest = [p for p in range(width) if p not in others or not has_features]
     n_features = len(rest) if has_features else 0
     gaps = float(np.concatenate([_gaps(table, p) for table in tables for p in rest]).mean())
     if form == "tracks":

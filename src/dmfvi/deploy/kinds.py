@@ -91,6 +91,11 @@ class ModelSettings:
             raise ValueError(f"a {kind} has no {strange}, known are {sorted([*known, *columns])}")
         text = None if given.get("formula") == NOTHING else given.get("formula")
         named = _targets_in(kind, text) if "formula" in known and isinstance(text, str) else []
+        if named and "target" not in columns:
+            others = " and ".join(name for name, needed in columns.items() if needed)
+            raise ValueError(
+                f"formula = {text!r} has a left-hand side: write ~ a + b for a {kind}, and name the columns of {others}"
+            )
         for name, needed in columns.items():
             if named and name == "target" and name in given:
                 raise ValueError(
@@ -121,8 +126,9 @@ class ModelSettings:
     @property
     def leaves_text_out(self) -> bool:
         """Whether columns of text can be left out: a table of rows, and nothing that they could explain."""
-        roles = columns_of(KINDS[self.kind])
-        return self.form in ("rows", "sequences") and not {"target", "time"} & set(roles)
+        estimator = KINDS[self.kind]
+        explains = estimator._has_features and {"target", "time"} & set(columns_of(estimator))
+        return self.form in ("rows", "sequences") and not explains
 
     def shared(self, data: Data) -> dict[str, str]:
         """What all nodes of one model have in common, as texts: kind, settings, columns with names and order."""
@@ -154,7 +160,10 @@ class ModelSettings:
                 raise
         kept = tuple(c for name, c in self.columns.items() if self._may_be_words(name))
         selected = reading
-        if reading.selection.columns:  # what is named beside the features takes part, too
+        if self.columns and not KINDS[self.kind]._has_features:
+            only = replace(reading.selection, columns=tuple(self.columns.values()))
+            selected = replace(reading, selection=only)
+        elif reading.selection.columns:  # what is named beside the features takes part, too
             beside = tuple(self.columns.values())
             selected = replace(reading, selection=replace(reading.selection, beside=beside))
         try:
@@ -171,10 +180,12 @@ class ModelSettings:
     def in_agreed_order(self, data: Data) -> Data:
         """Columns in the order of their names, which is the same at nodes whose files have them in another order.
 
-        They stay as they are where they have no names, a setting numbers them, or the formula orders them.
+        They stay as they are where they have no names, a setting numbers them, the formula orders them, or their order says what they are.
         """
         if not isinstance(data, Table) or data.columns is None or self.formula is not None:
             return data
+        if not self.columns and not KINDS[self.kind]._has_features:
+            return data  # which column is which is told by their order alone
         if any(isinstance(given, int) for given in self.columns.values()):
             return data
         return data.in_order(sorted(data.columns))
@@ -272,6 +283,8 @@ class ModelSettings:
         if not isinstance(data, Table):
             return data, None, {}
         positions = {name: data.position(given, name) for name, given in self.columns.items()}
+        if positions and not KINDS[self.kind]._has_features:
+            return self._pairs(data, positions)
         rows = np.delete(data.data, list(positions.values()), axis=1)
         if not rows.shape[1]:
             raise ValueError(f"the table has no column beside {' and '.join(positions)}")
@@ -288,6 +301,15 @@ class ModelSettings:
         ]
         return rows, names, self._given(further)
 
+    def _pairs(
+        self, data: Table, positions: Mapping[str, int]
+    ) -> tuple[Any, list[str] | None, dict[str, Any]]:
+        """As ``arguments`` of a model whose rows are the named columns alone."""
+        _check_complete(data, self.kind)
+        further = {n: data.labels.get(p, data.data[:, p]) for n, p in positions.items()}
+        rows = self._given(further)["X"]
+        return rows, data.columns and [data.columns[p] for p in positions.values()], {}
+
     def _frame_arguments(
         self, data: Table, positions: Mapping[str, int]
     ) -> tuple[Any, list[str] | None, dict[str, Any]]:
@@ -297,7 +319,10 @@ class ModelSettings:
         }
         if self.formula is not None and target_variables(self.formula):
             further["target"] = None
-        kept = [p for p in range(data.data.shape[1]) if p not in positions.values()]
+        beside = set(positions.values())
+        if self.formula is not None:  # a column may be an exposure, say, and a term too
+            beside -= {data.position(name, "formula") for name in parsed(self.formula).variables}
+        kept = [p for p in range(data.data.shape[1]) if p not in beside]
         whole = data.taking(kept)
         made = self._given(further)
         return frame_of(whole), whole.columns, {n: v for n, v in made.items() if v is not None}

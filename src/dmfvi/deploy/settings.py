@@ -17,6 +17,8 @@ LABELS = "classes"
 NOTHING = "none"
 #: what a union with ArrayLike contains
 ARRAY_LIKE = set(get_args(ArrayLike)) or {ArrayLike}
+#: the hint of settings that list names
+NAMES_OF_TERMS = tuple[str, ...]
 NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
@@ -91,6 +93,8 @@ def _as(option: Any, value: Any) -> Any:
     """The value as one alternative has it; TypeError where it is something else."""
     if option is NoneType and (value is None or value == NOTHING):
         return None
+    if option == NAMES_OF_TERMS and isinstance(value, str):
+        value = [value]
     if get_origin(option) is tuple and isinstance(value, list | tuple):
         items = get_args(option)
         items = items[:1] * len(value) if items[-1] is ... else items
@@ -120,6 +124,8 @@ def _words(option: Any) -> str:
         return f'"{NOTHING}"'
     if get_origin(option) is Literal:
         return " or ".join(f'"{word}"' for word in get_args(option))
+    if option == NAMES_OF_TERMS:
+        return 'a name or a list of names, ["a", "b"]'
     if get_origin(option) is tuple:
         items = get_args(option)
         return "a list of numbers" if items[-1] is ... else f"a list of {len(items)} numbers"

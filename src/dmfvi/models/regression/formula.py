@@ -50,11 +50,12 @@ KNOWN = frozenset(
 #: what R reads and the parser does not, and what to do instead
 OF_R = {
     r"(?<![\w.)])\.(?![\w.])": "'.' for all other columns is not known, write their names with +",
-    r"\|": "'|' is not known; random effects have a MixedModel and fit(groups=...)",
+    r"\|": "'|' is not known; a MixedModel takes the groups of random effects beside the formula (groups=, --groups), and random_slopes",
 }
 #: functions that stand for what ``fit`` takes
 OF_FIT = {
     "offset": "pass fit(offset=...) an array or the name of a column, or exposure= its exponential",
+    "Surv": "survival models take times and events beside the formula (time=, event=)",
     "cbind": "pass fit(trials=...) the successes and failures together, with the successes as the target",
 }
 #: what may follow np. and contr.
