@@ -52,9 +52,10 @@ def _survival() -> None:
     from dmfvi import CoxRegression
 
     rng = np.random.default_rng(0)
+    x, time, event = rng.normal(size=(30, 2)), rng.integers(1, 9, 30), np.arange(30) % 2
     for ties in ("efron", "breslow"):
         model = CoxRegression(ties=ties, max_iter=2)
-        model.fit(rng.normal(size=(30, 2)), time=rng.integers(1, 9, 30), event=np.arange(30) % 2)
+        model.fit(x, time=time, event=event).score(x, np.column_stack([time, event]))
 
 
 def _mixed() -> None:

@@ -16,6 +16,9 @@ from statsmodels.duration.survfunc import SurvfuncRight
 import dmfvi
 from cli_run import dmfvi_command
 from dmfvi import CoxRegression, KaplanMeier, Network, PiecewiseExponentialRegression
+from dmfvi.models.survival.cox import breslow
+from dmfvi.models.survival.model import CoxShard
+from dmfvi.models.survival.times import concordance
 
 NETWORKS = [Network.ring(4), Network(nx.lollipop_graph(3, 1), "lollipop")]
 on_networks = pytest.mark.parametrize("network", NETWORKS, ids=lambda n: n.name)
@@ -443,3 +446,44 @@ def test_survival_curves_of_many_rows_take_little_memory(monkeypatch: pytest.Mon
     assert max(asked) == 10
     for one, other in zip(answers, again, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-13)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("n", [1, 2, 40])
+def test_concordance_compares_every_pair_whose_order_is_known(n: int, tied: bool) -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        risk = rng.integers(0, 5, n) / 3 if tied else rng.normal(size=n)
+        time = rng.integers(1, 9, n).astype(float) if tied else rng.exponential(size=n)
+        event = rng.integers(0, 2, n) > 0
+        good, known = 0.0, 0
+        for i in np.flatnonzero(event):
+            for j in range(n):
+                if time[j] > time[i] or (time[j] == time[i] and not event[j]):
+                    known += 1
+                    good += 1.0 if risk[i] > risk[j] else 0.5 * (risk[i] == risk[j])
+        found = concordance(risk, np.column_stack([time, event]))
+        assert found == pytest.approx(good / known if known else 0.5, abs=1e-14)
+
+
+def test_baseline_hazards_are_those_of_their_stratum() -> None:
+    rng = np.random.default_rng(0)
+    n = 60
+    x, time, weight = rng.normal(size=(n, 2)), rng.integers(1, 12, n) * 1.0, rng.integers(0, 3, n)
+    event, stratum = rng.integers(0, 2, n) * 1.0, rng.integers(0, 4, n)
+    event[stratum == 2] = 0.0  # a stratum without events
+    theta = np.array([0.4, -0.7])
+    found = breslow(CoxShard.of(x, time, event, weight * 1.0, stratum), theta)
+    assert sorted(found) == [0, 1, 2, 3]
+    for label, (steps, hazard) in found.items():
+        own = stratum == label
+        times = sorted(
+            {t for t, e, w in zip(time[own], event[own], weight[own], strict=True) if e and w}
+        )
+        total, expected = 0.0, []
+        for t in times:
+            deaths = weight[own & (time == t) & (event > 0)].sum()
+            total += deaths / (weight * np.exp(x @ theta))[own & (time >= t)].sum()
+            expected.append(total)
+        np.testing.assert_array_equal(steps, times)
+        np.testing.assert_allclose(hazard, expected, rtol=1e-12)

@@ -194,16 +194,16 @@ class CoxRegression(SurvivalRegression):
 def breslow(shard: CoxShard, theta: FloatArray) -> dict[int, tuple[FloatArray, FloatArray]]:
     """Event times and cumulative baseline hazard of each stratum, by its number (Breslow 1972)."""
     risk = shard.weight * np.exp(shard.design @ theta)
+    counts = (shard.event > 0) & (shard.weight > 0)  # after the last weight nobody is at risk
+    strata, first = np.unique(shard.stratum, return_index=True)
     made = {}
-    for stratum in np.unique(shard.stratum):
-        own = shard.stratum == stratum
-        time, event, each, weight = (
-            v[own][::-1] for v in (shard.time, shard.event, risk, shard.weight)
-        )
-        left = np.cumsum(each[::-1])[::-1]
-        counts = (event > 0) & (weight > 0)  # after the last row with a weight nobody is at risk
-        steps = np.unique(time[counts])
-        deaths = np.array([weight[(time == t) & counts].sum() for t in steps])
+    for stratum, begin, end in zip(strata.tolist(), first, [*first[1:], len(risk)], strict=True):
+        rows = slice(begin, end)
+        happened = counts[rows][::-1]
+        time, weight = shard.time[rows][::-1], shard.weight[rows][::-1]
+        left = np.cumsum(risk[rows])[::-1]  # times fall in a shard
+        steps, which = np.unique(time[happened], return_inverse=True)
+        deaths = np.bincount(which, weight[happened], minlength=len(steps))
         at_risk = left[np.searchsorted(time, steps, side="left")]
-        made[int(stratum)] = (steps, np.cumsum(deaths / at_risk))
+        made[stratum] = (steps, np.cumsum(deaths / at_risk))
     return made

@@ -263,10 +263,12 @@ def increasing_times(name: str, given: ArrayLike) -> FloatArray:
 
 def concordance(risk: FloatArray, pairs: FloatArray) -> float:
     """Harrell's C: of pairs whose order is known, the part in which the higher risk has the event first; ties count half."""
+    from dmfvi.models.survival._kernels_numba import concordant_pairs
+
+    if not len(risk):
+        return 0.5
     time, event = pairs[:, 0], pairs[:, 1] > 0
-    good = known = 0.0
-    for i in np.flatnonzero(event):
-        later = (time > time[i]) | ((time == time[i]) & ~event)
-        good += float((risk[i] > risk[later]).sum() + 0.5 * (risk[i] == risk[later]).sum())
-        known += float(later.sum())
-    return good / known if known else 0.5
+    order = np.lexsort((event, -time))
+    rank = np.unique(risk, return_inverse=True)[1]
+    good, known = concordant_pairs(rank[order], event[order], time[order])
+    return float(good / known) if known else 0.5
