@@ -232,12 +232,27 @@ def large_count(y, eta, mean, alpha):
 
 
 @njit(cache=True, error_model="numpy")
-def shared_parameters(code, eta, psi, y, constant, slope, mixed, bend):
-    """Log likelihood of eta and psi; returns it with d eta and d2 eta, and fills d psi, d eta d psi, d2 psi."""
+def without_predictor(code, psi, y):
+    """What the log likelihood and its derivatives in psi have that does not depend on eta: three numbers."""
+    if code == NEGATIVE_BINOMIAL and y <= STIRLING_FROM:
+        return count_terms(y, math.exp(max(min(psi[0], 50.0), -50.0)))
+    if code == GAMMA:
+        k = math.exp(max(min(-psi[0], 50.0), -50.0))
+        first, second = log_minus_digamma(k)
+        return gamma_constant(k), first, second
+    return 0.0, 0.0, 0.0
+
+
+@njit(cache=True, error_model="numpy")
+def shared_parameters(code, eta, variance, psi, y, constant, fixed, slope, mixed, bend):
+    """Log likelihood of eta and psi; returns it with d eta and d2 eta, and fills d psi, d eta d psi, d2 psi.
+
+    ``fixed`` is ``without_predictor``. Gaussian: the expectation under eta's ``variance``, which is a closed form.
+    """
     if code == GAUSSIAN:
         precision = math.exp(min(-psi[0], LARGEST_EXPONENT))
         gap = y - eta
-        square = 0.5 * precision * (gap * gap + RESOLUTION)
+        square = 0.5 * precision * (gap * gap + variance + RESOLUTION)
         slope[0], mixed[0], bend[0, 0] = square - 0.5, -precision * gap, -square
         return -0.5 * psi[0] - square, precision * gap, -precision
     if code == STUDENT:
@@ -262,7 +277,7 @@ def shared_parameters(code, eta, psi, y, constant, slope, mixed, bend):
                 y, max(min(eta, LARGEST_EXPONENT), -LARGEST_EXPONENT), mean, alpha
             )
             return value, (y - mean) / (1.0 + s), -size / (1.0 + s) / (1.0 + s)
-        value, first, second = count_terms(y, alpha)
+        value, first, second = fixed
         log_s = math.log1p(s)
         slope[0] = first + log_s / alpha - size / (1.0 + s)
         bend[0, 0] = (
@@ -279,11 +294,11 @@ def shared_parameters(code, eta, psi, y, constant, slope, mixed, bend):
     z = min(y - eta, LARGEST_EXPONENT)  # y is the logarithm here
     ratio = math.exp(z)
     loss = z + 1.0 - ratio
-    first, second = log_minus_digamma(k)
+    constant_of_k, first, second = fixed
     slope[0] = -k * (first + loss)
     mixed[0] = -k * (ratio - 1.0)
     bend[0, 0] = k * (first + loss) + k * k * second
-    return gamma_constant(k) + k * loss, k * (ratio - 1.0), -k * ratio
+    return constant_of_k + k * loss, k * (ratio - 1.0), -k * ratio
 
 
 @njit(cache=True, error_model="numpy")
@@ -315,12 +330,17 @@ def shared_rows(
     m = points.shape[1]
     d_psi, d_mixed, d_bend = np.zeros(m), np.zeros(m), np.zeros((m, m))
     total = 0.0
+    fixed = np.zeros((len(points), 3))  # of gamma no row changes it
+    unit = np.ones(len(points))
+    for j in range(len(points)):
+        fixed[j] = without_predictor(code, outer[j], np.inf)
+        if code == STUDENT:  # the likelihood bends within its own scale
+            unit[j] = math.exp(min(-outer[j, 0], LARGEST_EXPONENT)) / min(constant, 1.0)
+    by_row = code == NEGATIVE_BINOMIAL
     for n in range(len(mean)):
-        rule = rule_of(variance[n], limits)
         deviation = math.sqrt(variance[n])
-        first_node, end_node = starts[rule], starts[rule + 1]
-        if variance[n] == 0.0:
-            end_node = first_node + 1
+        alone = variance[n] == 0.0 or code == GAUSSIAN
+        rule = 0
         slope[n], curve[n] = 0.0, 0.0
         for i in range(m):
             mixed[n, i] = 0.0
@@ -328,11 +348,18 @@ def shared_rows(
             centre = mean[n]
             for i in range(m):
                 centre += along[n, i] * points[j, i]
+            own = fixed[j, 0], fixed[j, 1], fixed[j, 2]
+            if by_row:
+                own = without_predictor(code, outer[j], y[n])
+            if not alone and (j == 0 or code == STUDENT):
+                rule = rule_of(variance[n] * unit[j], limits)
+            first_node, end_node = starts[rule], starts[rule + 1]
+            if alone:
+                end_node = first_node + 1
             for k in range(first_node, end_node):
-                alone = variance[n] == 0.0
                 eta = centre if alone else centre + deviation * nodes[k]
                 value, d1, d2 = shared_parameters(
-                    code, eta, outer[j], y[n], constant, d_psi, d_mixed, d_bend
+                    code, eta, variance[n], outer[j], y[n], constant, own, d_psi, d_mixed, d_bend
                 )
                 share = weight[n] * outer_shares[j] * (1.0 if alone else shares[k])
                 total += share * value
@@ -347,8 +374,8 @@ def shared_rows(
 
 
 @njit(cache=True, error_model="numpy")
-def softmax_point(u, contrast, y, score, middle):
-    """Log probability of class y with log odds contrast u; fills class probabilities and the contrasts' mean."""
+def softmax_point(u, contrast, y, score):
+    """Log probability of class y with log odds contrast u; fills class probabilities."""
     n_classes, size = contrast.shape
     top = -np.inf
     for c in range(n_classes):
@@ -360,39 +387,77 @@ def softmax_point(u, contrast, y, score, middle):
     for c in range(n_classes):
         score[c] = math.exp(score[c] - top)
         norm += score[c]
-    for i in range(size):
-        middle[i] = 0.0
     for c in range(n_classes):
         score[c] /= norm
-        for i in range(size):
-            middle[i] += score[c] * contrast[c, i]
     return own - math.log(norm)
 
 
 @njit(cache=True, error_model="numpy")
-def softmax_rows(mean, root, contrast, y, weight, points, shares, slope, curve):
-    """Class y of K with u ~ N(mean, root root') and log odds contrast u: slopes (n, L), curves (n, L, L)."""
+def largest_variance(root):
+    """Of root root', lower triangular."""
+    largest = 0.0
+    for i in range(len(root)):
+        variance = 0.0
+        for j in range(i + 1):
+            variance += root[i, j] * root[i, j]
+        largest = max(largest, variance)
+    return largest
+
+
+@njit(cache=True, error_model="numpy")
+def expected_classes(mean, root, contrast, y, points, shares, u, score, first, second):
+    """Expected log probability of class y; fills E p and E p p' - diag(E p) of the class probabilities p."""
+    n_classes = len(score)
+    for c in range(n_classes):
+        first[c] = 0.0
+        for d in range(c + 1):
+            second[c, d] = 0.0
+    value = 0.0
+    for k in range(len(points)):
+        for i in range(len(u)):
+            u[i] = mean[i]
+            for j in range(i + 1):
+                u[i] += root[i, j] * points[k, j]
+        value += shares[k] * softmax_point(u, contrast, y, score)
+        for c in range(n_classes):
+            part = shares[k] * score[c]
+            first[c] += part
+            for d in range(c + 1):
+                second[c, d] += part * score[d]
+    for c in range(n_classes):
+        second[c, c] -= first[c]
+        for d in range(c):
+            second[d, c] = second[c, d]
+    return value
+
+
+@njit(cache=True, error_model="numpy")
+def softmax_rows(mean, root, contrast, y, weight, points, shares, starts, limits, slope, curve):
+    """Class y of K with u ~ N(mean, root root') and log odds contrast u: slopes (n, L), curves (n, L, L).
+
+    With p the probabilities the slope is B' (e_y - E p), the curve B' (diag(E p) - E p p') B.
+    """
     n_rows, size = mean.shape
     n_classes = contrast.shape[0]
-    u, score, middle = np.empty(size), np.empty(n_classes), np.empty(size)
+    u, score = np.empty(size), np.empty(n_classes)
+    first, second = np.empty(n_classes), np.empty((n_classes, n_classes))
     total = 0.0
     for n in range(n_rows):
+        rule = rule_of(largest_variance(root[n]), limits)
+        own = slice(starts[rule], starts[rule + 1])
+        total += weight[n] * expected_classes(
+            mean[n], root[n], contrast, y[n], points[own], shares[own], u, score, first, second
+        )
         for i in range(size):
-            slope[n, i] = 0.0
-            for j in range(size):
-                curve[n, i, j] = 0.0
-        for k in range(len(points)):
-            for i in range(size):
-                u[i] = mean[n, i]
-                for j in range(i + 1):  # roots are lower triangular
-                    u[i] += root[n, i, j] * points[k, j]
-            share = weight[n] * shares[k]
-            total += share * softmax_point(u, contrast, y[n], score, middle)
-            for i in range(size):
-                slope[n, i] += share * (contrast[y[n], i] - middle[i])
-                for j in range(size):
-                    second = -middle[i] * middle[j]
-                    for c in range(n_classes):
-                        second += score[c] * contrast[c, i] * contrast[c, j]
-                    curve[n, i, j] += share * second
+            pull = contrast[y[n], i]
+            for c in range(n_classes):
+                pull -= contrast[c, i] * first[c]
+            slope[n, i] = weight[n] * pull
+            for j in range(i + 1):
+                bend = 0.0
+                for c in range(n_classes):
+                    for d in range(n_classes):
+                        bend -= contrast[c, i] * second[c, d] * contrast[d, j]
+                curve[n, i, j] = weight[n] * bend
+                curve[n, j, i] = curve[n, i, j]
     return total

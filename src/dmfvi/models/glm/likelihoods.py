@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 
 from dmfvi.linalg import FloatArray, cholesky
-from dmfvi.models.glm.quadrature import cubature, rules, size_for
+from dmfvi.models.glm.quadrature import Rules, cubature, cubatures, rules
 
 #: numbers of a design that are worked on at a time: with their product they fit into a core's cache
 BLOCK = 65_536
@@ -193,8 +193,10 @@ class SharedParameters(Likelihood):
         else:
             # theta = mean + root z with psi's rows first in z: psi = mean + low z[:m]
             low = root[p:, :m]
-            size = size_for(float(np.max(np.sum(low**2, 1)))) if m == 1 else None
-            points, shares = cubature(m, size)
+            spread_of_psi = float(np.max(np.sum(low**2, 1)))
+            if m > 1:  # cut points move against predictors
+                spread_of_psi += float(np.sum(root[:p, :m] ** 2))
+            points, shares = cubature(m, spread_of_psi)
             outer = mean[p:] + points @ low.T
             along = x @ root[:p, :m]
             spread = np.einsum("ni,ni->n", *[x @ root[:p, m:]] * 2)
@@ -277,10 +279,10 @@ class Softmax(Likelihood):
         x, n, size, p = rows.design, len(rows.target), self.n_outputs, rows.design.shape[1]
         inner = x @ mean.reshape(size, p).T
         if root is None:
-            points, shares = np.zeros((1, size)), np.ones(1)
+            given = Rules(np.zeros((1, size)), np.ones(1), np.array([0, 1]), np.zeros(0))
             roots = np.zeros((n, size, size))
         else:
-            points, shares = cubature(size)
+            given = cubatures(size)
             parts = np.stack([x @ root[i * p : (i + 1) * p] for i in range(size)], 1)
             covariance = np.einsum("nik,njk->nij", parts, parts)
             ridge = 1e-14 * np.trace(covariance, axis1=1, axis2=2) + 1e-300
@@ -292,8 +294,7 @@ class Softmax(Likelihood):
             self.contrast,
             rows.target.astype(np.int64),
             rows.weight,
-            points,
-            shares,
+            *given,
             slope,
             curve,
         )
