@@ -101,6 +101,13 @@ def live_sweeps(label: str, total: int, verbose: int, done: int = 0) -> Iterator
 
 
 @contextmanager
+def live_draws(label: str, verbose: int) -> Iterator[Callable[[int, int], None]]:
+    """A callable (draws done, draws in all) that shows them and the time left."""
+    with _display(label, int(verbose), ()) as show:
+        yield lambda done, total: show({"draws": done, "max_draws": total}, done / total)
+
+
+@contextmanager
 def _display(label: str, verbose: int, names: Sequence[Any]) -> Iterator[Show]:
     for tell in reversed(_told):
         tell()

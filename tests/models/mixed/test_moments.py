@@ -14,12 +14,14 @@ from dmfvi.models.mixed.model import GroupedShard
 from dmfvi.models.moments import even_points
 
 
-def clinics(n_groups: int, per_group: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def clinics(
+    n_groups: int, per_group: int, seed: int, spread: float = 0.3
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A covariate, outcomes 0 and 1, and clinics that hardly differ."""
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(n_groups), per_group)
     x = rng.normal(size=(len(groups), 1))
-    eta = 0.8 * x[:, 0] - 0.3 + 0.3 * rng.normal(size=n_groups)[groups]
+    eta = 0.8 * x[:, 0] - 0.3 + spread * rng.normal(size=n_groups)[groups]
     return x, (rng.random(len(groups)) < expit(eta)).astype(float), groups
 
 
@@ -91,3 +93,33 @@ def test_points_fill_the_cube_evenly() -> None:
     points = even_points(2048, 6)
     np.testing.assert_allclose(points.mean(0), 0.5, atol=0.002)
     np.testing.assert_allclose(np.cov(points.T), np.eye(6) / 12, atol=0.002)
+
+
+def test_a_posterior_near_a_gaussian_needs_no_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points around the mode give what the draws give, up to the noise of these."""
+    given = clinics(2000, 10, seed=2, spread=1.0)
+    near = MixedModel(family="bernoulli").fit(*given)
+    assert np.isnan(near.n_effective_draws_)
+    monkeypatch.setattr("dmfvi.models.moments.NEAR_GAUSSIAN", 0.0)
+    drawn = MixedModel(family="bernoulli").fit(*given)
+    assert drawn.n_effective_draws_ > 1000
+    at_mode = MixedModel(family="bernoulli", approximation="laplace").fit(*given)
+    one, other, mode = (m._belief.q.parameters() for m in (near, drawn, at_mode))
+    deviation = np.sqrt(np.diag(other["covariance"]))
+    np.testing.assert_allclose(one["mean"], other["mean"], atol=0.02 * deviation.max())
+    np.testing.assert_allclose(np.sqrt(np.diag(one["covariance"])), deviation, rtol=0.02)
+    assert near.lower_bound_ == pytest.approx(drawn.lower_bound_, abs=0.01)
+    # the mode's Gaussian is further away, and its evidence too
+    gap = np.abs(mode["mean"] - other["mean"]) / deviation
+    assert gap.max() > 3 * (np.abs(one["mean"] - other["mean"]) / deviation).max()
+
+
+def test_many_sums_of_few_draws_are_one_sum(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = clinics(12, 12, seed=1)
+    one = MixedModel(family="bernoulli").fit(*given)
+    monkeypatch.setattr("dmfvi.models.mixed.estimator.MOST_ROWS_AT_POINTS", 144 * 100)
+    many = MixedModel(family="bernoulli", verbose=1, network=Network.chain(3)).fit(*given)
+    assert many.posterior_.distance(one.posterior_) < 1e-9
+    assert "weights of draws" in capsys.readouterr().err

@@ -31,6 +31,7 @@ from dmfvi.models.regression.base import VAGUE_INTERCEPT, agree_on_weighted_unit
 from dmfvi.models.regression.columns import is_frame, summed
 from dmfvi.models.regression.labels import labels_of, numbered, without_missing
 from dmfvi.models.regression.posterior import CoefficientPosterior
+from dmfvi.progress import live_draws
 from dmfvi.validation import check_choice, check_positive, is_shard_list, unmasked
 
 #: default prior precision of coefficients in agreed units, and prior mean of log deviations of effects
@@ -39,6 +40,8 @@ WEAK, LOG_DEVIATION = 1.0, -1.0
 OFF_DIAGONAL = 1.0
 #: how far below zero psi may lie for sums to be more than rounding, in a handful of rows
 REACHABLE = 50.0
+#: rows times points of one sum of log likelihoods: some seconds
+MOST_ROWS_AT_POINTS = 3e7
 
 
 @dataclass(eq=False, repr=False)
@@ -103,8 +106,8 @@ class MixedModel(MixedAnswers):
     Notes
     -----
     The posterior of (coefficients, logarithms of deviations) is a Gaussian with the means and covariance of the exact one, to about two digits (3520 quasi-random
-    draws in four agreed sums, after the mode has been found), and ``lower_bound_`` the log evidence by the same draws. With more than 24
-    parameters, or where too few draws count, it is the Gaussian at the mode, with a warning.
+    draws in a few agreed sums, after the mode has been found), and ``lower_bound_`` the log evidence by the same draws. Where some points around
+    the mode show that the posterior is nearly Gaussian, as with thousands of groups, they replace the draws. With more than 24 parameters, or where too few draws count, it is the Gaussian at the mode, with a warning.
     """
 
     _: KW_ONLY
@@ -191,7 +194,11 @@ class MixedModel(MixedAnswers):
     def _take_moments(self, session: Session, shards: list[GroupedShard], volume: float) -> None:
         """Replace the Gaussian at the mode by that of the posterior's moments."""
         model, parts = self._model, list(zip(shards, self._node_beliefs, strict=True))
-        self._node_beliefs = session.agree(lambda part: agree_on_moments(model, *part), parts)
+        most = max(1, int(MOST_ROWS_AT_POINTS // max(1.0, self._units.n_samples)))
+        with live_draws(f"{session.label}: weights of draws", self.verbose) as advance:
+            self._node_beliefs = session.agree(
+                lambda part: agree_on_moments(model, part[0], part[1], most, advance), parts
+            )
         self.node_posteriors_ = [self._in_data_units(b.q) for b in self._node_beliefs]
         first = self._node_beliefs[0]
         self.lower_bound_ = first.log_evidence + volume
