@@ -223,6 +223,30 @@ def test_a_learned_precision_shrinks_noise_columns() -> None:
     assert learned.lower_bound_ > fixed.lower_bound_
 
 
+@pytest.mark.parametrize("link", ["logit", "probit"])
+def test_a_learned_precision_needs_tens_of_sweeps(link: str) -> None:
+    """Where rows say little of it; with the precision of the last sweep it took 700 to more than 1000."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(30, 10))
+    eta = x @ np.linspace(0.8, -0.4, 10) + 0.3
+    y = rng.random(30) < 1 / (1 + np.exp(-eta))
+    settings: dict[str, Any] = {"family": "bernoulli", "link": link, "prior_precision": "learned"}
+    pooled = GeneralizedLinearModel(max_iter=100, **settings).fit(x, y)
+    assert pooled.converged_
+    shape, rate = pooled._model.precision_posterior(pooled._belief.q)
+    there = GeneralizedLinearModel(
+        family="bernoulli",
+        link=link,
+        prior_precision=shape / rate / pooled._units.scale**-2.0,
+    ).fit(x, y)
+    np.testing.assert_allclose(there.coef_, pooled.coef_, rtol=1e-6)
+    parts = [y, ~y]
+    network = Network.chain(2)
+    nodes = GeneralizedLinearModel(network=network, **settings)
+    nodes.fit([x[i] for i in parts], [y[i] for i in parts])
+    assert max(p.distance(pooled.posterior_) for p in nodes.node_posteriors_) < 1e-9
+
+
 def test_the_old_bound_is_narrower() -> None:
     x, y, _ = rows("bernoulli")
     new = BayesianLogisticRegression().fit(x, y)
