@@ -145,6 +145,7 @@ class GlmEstimator(GlmPredictions):
         targets = self._targets_of(y, rows, session)
         weighted = [(x, t.weight) for x, t in zip(shards, targets, strict=True)]
         self._units = session.agree(lambda part: agree_on_weighted_units(*part), weighted)[0]
+        self._warn_of_far_products()
         family, centred = self._family, self._has_intercept
         self._target: TargetUnits = session.agree(
             lambda t: agree_on_target(family, centred, t), targets
