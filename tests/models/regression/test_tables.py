@@ -146,7 +146,10 @@ def test_polars_frames_are_pandas_frames() -> None:
 
 def test_columns_of_a_polars_frame_need_no_common_type() -> None:
     days = np.datetime64("2020-01-01") + np.arange(160)
-    frame = pl.from_pandas(table()[["level", "age"]].assign(day=days, old=days > days[9]))
+    whole = table().assign(old=days > days[9], day=days)
+    frame = pl.from_pandas(whole[["old", "day", "level", "age"]])
+    with pytest.raises(TypeError):
+        np.asarray(frame)
     plain = BayesianLinearRegression(formula="level ~ age").fit(frame)
     halves = [frame[:80], frame[80:]]
     other = BayesianLinearRegression(formula="level ~ age", network=Network.chain(2)).fit(halves)
