@@ -224,6 +224,34 @@ def test_a_learned_precision_shrinks_noise_columns() -> None:
 
 
 @pytest.mark.parametrize("link", ["logit", "probit"])
+@pytest.mark.parametrize("family", ["bernoulli", "binomial", "ordinal"])
+def test_a_constant_in_the_offset_moves_the_intercept_only(family: str, link: Any) -> None:
+    x, y, more = rows(family)
+    offset = np.random.default_rng(1).normal(size=len(y))
+    settings: dict[str, Any] = {"family": family, "link": link}
+    here = GeneralizedLinearModel(**settings).fit(x, y, offset=offset, **more)
+    parts = np.array_split(np.argsort(y), 3)
+    there = GeneralizedLinearModel(network=Network.ring(3), **settings).fit(
+        [x[i] for i in parts],
+        [y[i] for i in parts],
+        offset=[offset[i] + 1000.0 for i in parts],
+        **{name: [value[i] for i in parts] for name, value in more.items()},
+    )
+    np.testing.assert_allclose(there.coef_, here.coef_, atol=1e-8)
+    assert there.lower_bound_ == pytest.approx(here.lower_bound_, abs=1e-7)
+    np.testing.assert_allclose(there.intercept_ + 1000.0 * (family != "ordinal"), here.intercept_)
+    kind = "predict_interval" if family == "binomial" else "predict_proba_interval"
+    ends = getattr(there, kind)(x, offset=offset + 1000.0)
+    np.testing.assert_allclose(ends, getattr(here, kind)(x, offset=offset), atol=1e-8)
+    np.testing.assert_allclose(
+        there.predict(x, offset=offset + 1000.0), here.predict(x, offset=offset)
+    )
+    if family == "ordinal":
+        np.testing.assert_allclose(there.cutpoints_ - 1000.0, here.cutpoints_, atol=1e-8)
+        np.testing.assert_allclose(there.decision_function(x), x @ here.coef_[0], atol=1e-8)
+
+
+@pytest.mark.parametrize("link", ["logit", "probit"])
 def test_a_learned_precision_needs_tens_of_sweeps(link: str) -> None:
     """Where rows say little of it; with the precision of the last sweep it took 700 to more than 1000."""
     rng = np.random.default_rng(1)
