@@ -284,6 +284,9 @@ def test_the_old_bound_is_narrower() -> None:
     assert old.lower_bound_ < new.lower_bound_
     with pytest.raises(ValueError, match="takes no offset"):
         BayesianLogisticRegression(approximation="polya-gamma").fit(x, y, np.full(len(y), 2.0))
+    for table in (str(old.summary()), old.summary_html()):
+        assert "intervals are too narrow" in table
+    assert "too narrow" not in str(new.summary())
 
 
 def test_softmax_does_not_depend_on_the_order_of_classes() -> None:
