@@ -17,11 +17,13 @@ from dmfvi.network import Network
 
 def is_shard_list(data: Any) -> bool:
     """Whether ``data`` is one two-dimensional array per node rather than one array."""
-    return (
-        isinstance(data, list | tuple)
-        and len(data) > 0
-        and all(np.ndim(part) == 2 for part in data)
-    )
+    return isinstance(data, list | tuple) and len(data) > 0 and all(is_table(part) for part in data)
+
+
+def is_table(data: Any) -> bool:
+    """Whether ``data`` has rows and columns; asks frames for their shape, whose columns may have no common type."""
+    shape = getattr(data, "shape", None)
+    return (len(shape) if isinstance(shape, tuple) else np.ndim(data)) == 2
 
 
 def unmasked(data: Any) -> Any:
@@ -188,7 +190,7 @@ def warn_of_ids(parts: Sequence[Any], names: Sequence[Any] | None, stacklevel: i
     """Columns that identify rows are rarely features: whole numbers, no two alike, named like an id."""
     if names is None or not len(parts):
         return
-    whole = [np.asarray(part, dtype=np.float64) for part in parts if np.ndim(part) == 2]
+    whole = [np.asarray(part, dtype=np.float64) for part in parts if is_table(part)]
     if not whole or any(part.shape[1] != len(names) for part in whole):
         return
     data = np.concatenate(whole)
@@ -220,7 +222,7 @@ def warn_of_ids(parts: Sequence[Any], names: Sequence[Any] | None, stacklevel: i
 
 def warn_of_units(parts: Sequence[Any], names: Sequence[Any] | None, stacklevel: int = 4) -> None:
     """One noise variance for all columns says nothing of columns that vary in much smaller units."""
-    whole = [np.asarray(part, dtype=np.float64) for part in parts if np.ndim(part) == 2]
+    whole = [np.asarray(part, dtype=np.float64) for part in parts if is_table(part)]
     if not whole or any(part.shape[1] != whole[0].shape[1] for part in whole):
         return
     data = np.concatenate(whole)

@@ -223,6 +223,58 @@ def test_a_learned_precision_shrinks_noise_columns() -> None:
     assert learned.lower_bound_ > fixed.lower_bound_
 
 
+@pytest.mark.parametrize("link", ["logit", "probit"])
+@pytest.mark.parametrize("family", ["bernoulli", "binomial", "ordinal"])
+def test_a_constant_in_the_offset_moves_the_intercept_only(family: str, link: Any) -> None:
+    x, y, more = rows(family)
+    offset = np.random.default_rng(1).normal(size=len(y))
+    settings: dict[str, Any] = {"family": family, "link": link}
+    here = GeneralizedLinearModel(**settings).fit(x, y, offset=offset, **more)
+    parts = np.array_split(np.argsort(y), 3)
+    there = GeneralizedLinearModel(network=Network.ring(3), **settings).fit(
+        [x[i] for i in parts],
+        [y[i] for i in parts],
+        offset=[offset[i] + 1000.0 for i in parts],
+        **{name: [value[i] for i in parts] for name, value in more.items()},
+    )
+    np.testing.assert_allclose(there.coef_, here.coef_, atol=1e-8)
+    assert there.lower_bound_ == pytest.approx(here.lower_bound_, abs=1e-7)
+    np.testing.assert_allclose(there.intercept_ + 1000.0 * (family != "ordinal"), here.intercept_)
+    kind = "predict_interval" if family == "binomial" else "predict_proba_interval"
+    ends = getattr(there, kind)(x, offset=offset + 1000.0)
+    np.testing.assert_allclose(ends, getattr(here, kind)(x, offset=offset), atol=1e-8)
+    np.testing.assert_allclose(
+        there.predict(x, offset=offset + 1000.0), here.predict(x, offset=offset)
+    )
+    if family == "ordinal":
+        np.testing.assert_allclose(there.cutpoints_ - 1000.0, here.cutpoints_, atol=1e-8)
+        np.testing.assert_allclose(there.decision_function(x), x @ here.coef_[0], atol=1e-8)
+
+
+@pytest.mark.parametrize("link", ["logit", "probit"])
+def test_a_learned_precision_needs_tens_of_sweeps(link: str) -> None:
+    """Where rows say little of it; with the precision of the last sweep it took 700 to more than 1000."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(30, 10))
+    eta = x @ np.linspace(0.8, -0.4, 10) + 0.3
+    y = rng.random(30) < 1 / (1 + np.exp(-eta))
+    settings: dict[str, Any] = {"family": "bernoulli", "link": link, "prior_precision": "learned"}
+    pooled = GeneralizedLinearModel(max_iter=100, **settings).fit(x, y)
+    assert pooled.converged_
+    shape, rate = pooled._model.precision_posterior(pooled._belief.q)
+    there = GeneralizedLinearModel(
+        family="bernoulli",
+        link=link,
+        prior_precision=shape / rate / pooled._units.scale**-2.0,
+    ).fit(x, y)
+    np.testing.assert_allclose(there.coef_, pooled.coef_, rtol=1e-6)
+    parts = [y, ~y]
+    network = Network.chain(2)
+    nodes = GeneralizedLinearModel(network=network, **settings)
+    nodes.fit([x[i] for i in parts], [y[i] for i in parts])
+    assert max(p.distance(pooled.posterior_) for p in nodes.node_posteriors_) < 1e-9
+
+
 def test_the_old_bound_is_narrower() -> None:
     x, y, _ = rows("bernoulli")
     new = BayesianLogisticRegression().fit(x, y)
@@ -232,6 +284,9 @@ def test_the_old_bound_is_narrower() -> None:
     assert old.lower_bound_ < new.lower_bound_
     with pytest.raises(ValueError, match="takes no offset"):
         BayesianLogisticRegression(approximation="polya-gamma").fit(x, y, np.full(len(y), 2.0))
+    for table in (str(old.summary()), old.summary_html()):
+        assert "intervals are too narrow" in table
+    assert "too narrow" not in str(new.summary())
 
 
 def test_softmax_does_not_depend_on_the_order_of_classes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,41 @@ def test_polars_frames_are_pandas_frames() -> None:
         one.predict(complete, exposure="years"),
         rtol=1e-9,
     )
+
+
+def test_columns_of_a_polars_frame_need_no_common_type() -> None:
+    days = np.datetime64("2020-01-01") + np.arange(160)
+    whole = table().assign(old=days > days[9], day=days)
+    frame = pl.from_pandas(whole[["old", "day", "level", "age"]])
+    with pytest.raises(TypeError):
+        np.asarray(frame)
+    plain = BayesianLinearRegression(formula="level ~ age").fit(frame)
+    halves = [frame[:80], frame[80:]]
+    other = BayesianLinearRegression(formula="level ~ age", network=Network.chain(2)).fit(halves)
+    assert other.posterior_.distance(plain.posterior_) < 1e-9
+    assert other.predict(frame).shape == (160,)
+
+
+FAR = {
+    "visits ~ year * age": True,
+    "visits ~ C(sex) * year": True,
+    "visits ~ year + I(year**2)": True,
+    "visits ~ center(year) * age": False,
+    "visits ~ year + age + C(sex) * age": False,
+}
+
+
+@pytest.mark.parametrize("formula", list(FAR))
+@pytest.mark.parametrize("kind", [BayesianPoissonRegression, BayesianLinearRegression])
+def test_products_of_columns_far_from_zero_are_warned_of(kind: Any, formula: str) -> None:
+    """The standardised product is nearly one of its parts: the default prior takes its effect away."""
+    frame = table().assign(year=np.random.default_rng(1).normal(2000.0, 4.0, 160))
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        kind(formula=formula, network=Network.chain(2)).fit([frame[:60], frame[60:]])
+        kind(formula=formula, prior_precision=1e-9).fit(frame)  # in the columns' own units
+    told = [str(warning.message) for warning in heard if "center(year)" in str(warning.message)]
+    assert len(told) == FAR[formula]
 
 
 @pytest.mark.parametrize("how", ["drop", "impute"])

@@ -145,9 +145,11 @@ class GlmEstimator(GlmPredictions):
         targets = self._targets_of(y, rows, session)
         weighted = [(x, t.weight) for x, t in zip(shards, targets, strict=True)]
         self._units = session.agree(lambda part: agree_on_weighted_units(*part), weighted)[0]
-        family, centred = self._family, self._has_intercept
+        self._warn_of_far_products()
+        family, centred = self._family, self._centred
+        vague = self.intercept_precision is None
         self._target: TargetUnits = session.agree(
-            lambda t: agree_on_target(family, centred, t), targets
+            lambda t: agree_on_target(family, centred, t, vague), targets
         )[0]
         self.n_samples_ = round(self._units.n_samples)
         model = self._make_model()
@@ -326,6 +328,7 @@ class GlmEstimator(GlmPredictions):
             matrix[j, j] = 1.0
         if self._family == "ordinal":  # cut points are seen from x = 0
             matrix[size, :size] = self._units.shift / self._units.scale
+            moved[size] = -shift
         if self._family in SCALED:
             moved[-1] = 2.0 * np.log(scale)
         return CoefficientPosterior(q, matrix, moved)

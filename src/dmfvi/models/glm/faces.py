@@ -201,6 +201,10 @@ class BayesianLogisticRegression(ClassifierMixin, GlmEstimator):
     def _bounded(self) -> bool:
         return self.approximation == "polya-gamma"
 
+    def _facts(self) -> list[tuple[str, str]]:
+        cost = ("approximation", "polya-gamma, for comparison: intervals are too narrow")
+        return super()._facts() + ([cost] if self._bounded else [])
+
     @property
     def _n_outputs(self) -> int:
         """Coefficient vectors: of two classes the second's, else all."""

@@ -28,6 +28,7 @@ from dmfvi.linalg import (
     symmetrize,
     unpack_symmetric,
 )
+from dmfvi.models.glm.learned_precision import self_consistent
 from dmfvi.models.glm.likelihoods import GlmShard, Likelihood
 from dmfvi.tags import stored_as
 
@@ -276,7 +277,7 @@ class GeneralizedLinear(Model):
                 shorter = replace(belief, q=between(kept, q, 0.5), step=0.5 * belief.step)
                 return Update(shorter, belief.objective, True)
             objective = belief.objective
-        prior = self.precisions(q)
+        prior = self._next_precisions(q, linear, precision)
         wanted = np.diag(prior) + precision
         pull = prior * self.prior_mean + linear
         residual = relative_norm(
@@ -299,6 +300,28 @@ class GeneralizedLinear(Model):
         while not is_definite(new.precision):  # by rounding
             new = between(q, new, 0.5)
         return Update(GlmBelief(new, q, objective, step, residual), objective)
+
+    def _next_precisions(
+        self, q: MultivariateNormal, linear: FloatArray, precision: FloatArray
+    ) -> FloatArray:
+        """Prior precisions of the next q; a learned one belongs to this next q.
+
+        That of the last q leads to the same optimum, in hundreds of sweeps where rows say little of it.
+        """
+        plain = self.precisions(q)
+        if self.learned is None:
+            return plain
+        chosen = np.zeros(len(plain), dtype=bool)
+        chosen[list(self.learned.entries)] = True
+        found = self_consistent(
+            self.learned.shape,
+            self.learned.rate,
+            np.diag(np.where(chosen, 0.0, plain)) + precision,
+            plain * self.prior_mean + linear,
+            chosen,
+            float(plain[chosen][0]),
+        )
+        return plain if found is None else np.where(chosen, found, plain)
 
     def _within_reach(
         self, q: MultivariateNormal, target: MultivariateNormal

@@ -271,7 +271,7 @@ class GlmPredictions(Regression):
             return
         known = self._known_offset(X, rows, offset, None)
         for part in _blocks(len(rows), n_draws * n_classes):
-            eta = theta[:, :size] @ design[part].T + known[part]
+            eta = self._target.shift + theta[:, :size] @ design[part].T + known[part]
             yield np.exp(log_ordered(eta, theta[:, size:], self._link))
 
     @available_if(_labelled)  # type: ignore[untyped-decorator]
@@ -282,8 +282,10 @@ class GlmPredictions(Regression):
             self._refuse_offset(offset)
             return self._outputs(X)[0] @ contrasts(len(self.classes_)).T
         mean = self._predictor(X, offset)[0]
-        # cut points are seen from x = 0, predictors inside from the agreed means
-        return mean + self._units.shift @ self.coef_[0] if self._family == "ordinal" else mean
+        if self._family == "ordinal":
+            # cut points are seen from x = 0, predictors inside from the agreed means
+            mean = mean - self._target.shift + self._units.shift @ self.coef_[0]
+        return mean
 
     def _draws(self, rng: np.random.Generator, n_draws: int) -> dict[str, FloatArray]:
         if self._family != "multinomial" or not isinstance(
@@ -369,7 +371,8 @@ class GlmPredictions(Regression):
         middle, root = model.location(q)
         m = len(middle) - d
         points, shares = cubature(m)
-        mean = design @ middle[:d] + self._known_offset(X, rows, offset, None)
+        known = self._known_offset(X, rows, offset, None)
+        mean = self._target.shift + design @ middle[:d] + known
         rest = np.square(design @ root[:d, m:]).sum(1)[:, None]
         below = np.zeros((len(mean), m))
         for point, share in zip(points, shares, strict=True):

@@ -61,11 +61,11 @@ class Targets(NamedTuple):
 
 
 def agree_on_target(
-    family: str, centred: bool, targets: Targets
+    family: str, centred: bool, targets: Targets, vague: bool = False
 ) -> Generator[FloatArray, FloatArray, TargetUnits]:
     """Where a linear predictor has its middle and its size: one or two sums.
 
-    Without an intercept (``centred`` is false) it is not moved.
+    Without an intercept (``centred`` is false) it is not moved. A ``vague`` intercept of a probability makes up for the mean offset.
     """
     y, offset, weight = targets.values, targets.offset, targets.weight
     if family in ("gaussian", "student-t"):
@@ -88,8 +88,9 @@ def agree_on_target(
         events = float(total[1]) + (0.0 if family == "gamma" else 0.5)
         shift = float(np.log(events / total[2])) if centred else 0.0
         return TargetUnits(shift, 1.0, float(total[0]))
-    total = yield np.array([weight.sum()])
-    return TargetUnits(0.0, 1.0, float(total[0]))
+    total = yield np.array([weight.sum(), weight @ offset])
+    mean = float(total[1] / total[0])
+    return TargetUnits(0.0 - mean if centred and vague else 0.0, 1.0, float(total[0]))
 
 
 def _refuse_huge(offset: FloatArray) -> None:

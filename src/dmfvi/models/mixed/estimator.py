@@ -158,6 +158,7 @@ class MixedModel(MixedAnswers):
         parts = self._grouped(X, y, groups, beside, session)
         weighted = [(x, np.ones(len(x))) for x, _, _ in parts]
         self._units = session.agree(lambda part: agree_on_weighted_units(*part), weighted)[0]
+        self._warn_of_far_products()
         family, centred = self.family, self._has_intercept
         self._target: TargetUnits = session.agree(
             lambda part: agree_on_target(family, centred, part[1]), parts

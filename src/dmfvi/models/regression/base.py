@@ -15,6 +15,7 @@ from dmfvi.inference.response import Response
 from dmfvi.inference.session import Session
 from dmfvi.inference.starts import FeatureUnits
 from dmfvi.linalg import FloatArray, plain
+from dmfvi.models.regression.far_products import warn_of_far_products
 from dmfvi.models.regression.tabular import TabularRegression, named_column, refuse_scalar
 from dmfvi.summary_table import SummaryTable
 from dmfvi.uncertainty import Uncertainty, check_asked
@@ -37,6 +38,7 @@ class Regression(TabularRegression):
 
     #: the default prior precision of a coefficient, for people
     _usual_precision: ClassVar[str] = "1"
+    _default_precision: ClassVar[float] = 1.0
 
     _: KW_ONLY
     prior_precision: float | ArrayLike | None = None
@@ -139,6 +141,22 @@ class Regression(TabularRegression):
             )
         # w' = w scale: the same prior for standardised features
         return np.asarray(np.broadcast_to(given, (d,)) / units.scale**2)
+
+    def _warn_of_far_products(self) -> None:
+        """Under the default prior, of products in the formula of columns far from zero."""
+        if self.formula is None or not self._centred or not self._prior_is_standardised:
+            return
+        units: FeatureUnits = self._units
+        far = np.abs(units.shift) / units.scale
+        # log hazards come after the terms
+        distances = dict(zip(self._names(), far.tolist(), strict=False))
+        rows = float(units.n_samples)
+        warn_of_far_products(self.formula, distances, self._default_precision, rows)
+
+    @property
+    def _prior_is_standardised(self) -> bool:
+        """Whether the prior is one of standardised columns, rather than in the data's units."""
+        return self.prior_precision is None or isinstance(self.prior_precision, str)
 
     def _design(self, data: FloatArray) -> FloatArray:
         """Rows in agreed units, a column of ones last."""

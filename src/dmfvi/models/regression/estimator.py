@@ -88,6 +88,7 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         return {"y": target} | ({} if weight is None else {"sample_weight": weight})
 
     _usual_precision = f"{VAGUE:g} (times that of the noise)"
+    _default_precision = VAGUE
 
     _: KW_ONLY
     noise_prior: GammaPrior | None = None
@@ -183,6 +184,8 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         self._units, target_units = _split_units(both)
         shift = float(target_units.shift[0]) if self._has_intercept else 0.0
         self._target = (shift, float(target_units.scale[0]))
+        if earlier is None:
+            self._warn_of_far_products()
         model = self._make_model()
         before = None
         if earlier is not None:  # every node adds its part of what all of them know

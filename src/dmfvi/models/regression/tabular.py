@@ -29,7 +29,7 @@ from dmfvi.models.regression.columns import (
 )
 from dmfvi.models.regression.design import TableDesign
 from dmfvi.models.regression.imputation import agree_on_gaussian
-from dmfvi.validation import check_choice, is_shard_list, warn_of_ids
+from dmfvi.validation import check_choice, is_shard_list, is_table, warn_of_ids
 
 #: stands in docstrings for the parameters below
 TABLE_PARAMETERS = "{table parameters}"
@@ -83,7 +83,7 @@ class TabularRegression(NetworkEstimator):
         how = self.missing or ("drop" if self.formula is not None else "raise")
         self._check_formula(framed, y)
         named = sorted({v for v in given.values() if isinstance(v, str)} | set(left_out))
-        plain = how == "raise" or any(np.ndim(part) != 2 for part in parts)
+        plain = how == "raise" or not all(is_table(part) for part in parts)
         if known is None and not framed and plain:
             return X, y, given
         if listed:

@@ -104,6 +104,7 @@ class CoxRegression(SurvivalRegression):
             raise ValueError("no event at any node: nothing is known of the hazard ratios")
         weighted = [(x, w) for (x, _), w in zip(parts, weights, strict=True)]
         self._units = session.agree(lambda part: agree_on_weighted_units(*part), weighted)[0]
+        self._warn_of_far_products()
         shards = [
             CoxShard.of(self._design(x), pairs[:, 0], pairs[:, 1], w, s)
             for (x, pairs), w, s in zip(parts, weights, strata_here, strict=True)
