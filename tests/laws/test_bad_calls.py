@@ -264,7 +264,7 @@ CALLS = {
         lambda: BayesianLinearRegression(network=RING).fit([X, X, X], [Y, Y, Y[:5]]),
         "do not match",
     ),
-    "negative times": Call(lambda: CoxRegression().fit(X, -np.ones(30), Y), "not negative"),
+    "negative times": Call(lambda: CoxRegression().fit(X, -np.ones(30), Y), "zero or more"),
     "another event": Call(
         lambda: CoxRegression().fit(X, np.ones(30), Y + 1), "event must be 1 (it happened) or 0"
     ),
