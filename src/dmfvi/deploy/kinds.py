@@ -207,7 +207,7 @@ class ModelSettings:
     def _as_frame(self) -> bool:
         """Whether rows go in as a frame: the formula or a setting names columns, or rows may lack entries."""
         incomplete = self.settings.get("missing") in ("drop", "impute")
-        named = any(name in self.settings for name in TERM_SETTINGS)
+        named = any(self.settings.get(name) for name in TERM_SETTINGS)
         return "formula" in self.settings and (self.formula is not None or incomplete or named)
 
     def _may_be_words(self, name: str) -> bool:
