@@ -103,6 +103,35 @@ def test_settings_that_name_terms_take_one_or_a_list(wards: list[Path], tmp_path
     assert len(dmfvi.load(out).coef_) == 2
 
 
+def test_settings_that_name_terms_take_columns_without_a_formula(
+    wards: list[Path], tmp_path: Path
+) -> None:
+    out, few = tmp_path / "m", ["--columns", "age", "--out", tmp_path / "m"]
+    hazards = ["--model", "piecewise-exponential", *TIMES, "--set", "n_intervals=2", *few]
+    assert dmfvi_command("fit", *wards, *hazards).code == 0
+    assert dmfvi.load(out).summary_frame().index[0] == "age"
+    said = dmfvi_command("fit", *wards, *hazards, "--set", "time_varying=age")
+    assert said.code == 0, said.err
+    assert all(term.startswith("age (") for term in dmfvi.load(out).summary_frame().index[:2])
+    mixed = ["--model", "mixed-model", "--target", "falls", "--groups", "ward", *few]
+    fast = ["--set", "family=poisson", "--set", "approximation=laplace"]
+    said = dmfvi_command("fit", *wards, *mixed, *fast, "--set", "random_slopes=age")
+    assert said.code == 0, said.err
+    model = dmfvi.load(out)
+    assert model.effects_std_.shape == (2,)
+    predicted = tmp_path / "p.csv"
+    said = dmfvi_command("predict", wards[0], "--model", out, "--out", predicted)
+    assert said.code == 0, said.err
+    rows = pd.read_csv(wards[0])[["age"]]
+    np.testing.assert_allclose(pd.read_csv(predicted).prediction, model.predict(rows))
+    table = Table(np.array([[1.0, 5.0, 1.0], [2.0, 7.0, 0.0], [3.0, 8.0, 1.0]]), ["a", "t", "e"])
+    settings = ModelSettings.of(
+        "piecewise-exponential-regression", time="t", event="e", time_varying="a", n_intervals=2
+    )
+    settings.check(table)
+    assert settings.fit(table).converged_
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

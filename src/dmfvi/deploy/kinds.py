@@ -57,6 +57,8 @@ KINDS: dict[str, type[Any]] = {kind_of(estimator): estimator for estimator in ES
 NETWORK_KINDS = {kind: estimator for kind, estimator in KINDS.items() if has_network(estimator)}
 
 
+#: settings that name terms: ``fit`` has to know the columns' names
+TERM_SETTINGS = ("random_slopes", "time_varying")
 #: short names of regressions: "logistic" for "bayesian-logistic-regression"
 SHORT = {
     kind.removesuffix("-regression").removeprefix("bayesian-"): kind
@@ -203,9 +205,10 @@ class ModelSettings:
 
     @property
     def _as_frame(self) -> bool:
-        """Whether rows go in as a frame: the formula names columns, or rows may lack entries."""
+        """Whether rows go in as a frame: the formula or a setting names columns, or rows may lack entries."""
         incomplete = self.settings.get("missing") in ("drop", "impute")
-        return "formula" in self.settings and (self.formula is not None or incomplete)
+        named = any(self.settings.get(name) for name in TERM_SETTINGS)
+        return "formula" in self.settings and (self.formula is not None or incomplete or named)
 
     def _may_be_words(self, name: str) -> bool:
         """Whether a further column may hold words: groups, strata and events, classes, or names of sequences."""

@@ -97,6 +97,11 @@ class LaplaceModel(Model):
         """How far one step may move each entry; None is any way."""
         return None
 
+    @property
+    def sure_step(self) -> float:
+        """A step shorter than this, in posterior deviations, is taken whatever the log density says."""
+        return SURE_STEP
+
     def start(self, shard: Any, rng: np.random.Generator) -> LaplaceBelief:
         precision = np.diag(np.maximum(self.prior_precision, 1.0))
         return LaplaceBelief(MultivariateNormal(precision @ self.prior_mean, -0.5 * precision))
@@ -125,7 +130,7 @@ class LaplaceModel(Model):
             step = here - belief.kept
             length = float(step @ belief.q.precision @ step)
             fell = not density >= belief.best - ROUNDING * abs(belief.best)
-            if (fell and length > SURE_STEP**2) or not np.isfinite(total).all():
+            if (fell and length > self.sure_step**2) or not np.isfinite(total).all():
                 halfway = moved(belief.q, belief.kept + 0.5 * step)
                 return Update(replace(belief, q=halfway), belief.best, True)
         if not np.isfinite(total).all():

@@ -192,9 +192,28 @@ def test_units_and_origins_of_columns_do_not_matter(kind: Any) -> None:
     whole = table()
     x = whole[["age", "dose"]].to_numpy()
     plain = kind().fit(x, whole.time, whole.died)
-    # breakpoints are rounded to 1/256 of a doubling: other units of time may move them by 0.4 %
     far = kind().fit(x * [1e6, 1e-6] + [1e10, 5.0], 2.0**-10 * whole.time, whole.died)
     np.testing.assert_allclose(far.coef_ * [1e6, 1e-6], plain.coef_, rtol=1e-4)
+
+
+@pytest.mark.parametrize("settings", [{}, {"time_varying": "x0"}, {"breakpoints": [100.0, 300.0]}])
+@pytest.mark.parametrize("unit", [1e-8, 1 / 365.25, 86400.0, 1e8])
+def test_the_unit_of_time_does_not_matter(settings: dict[str, Any], unit: float) -> None:
+    whole = table()
+    x, times = whole[["age", "dose"]].to_numpy(), whole.time.to_numpy()
+    plain = PiecewiseExponentialRegression(**settings).fit(x, times, whole.died)
+    if "breakpoints" in settings:
+        settings = {"breakpoints": unit * np.array(settings["breakpoints"])}
+    other = PiecewiseExponentialRegression(**settings).fit(x, unit * times, whole.died)
+    deviation = np.sqrt(np.diag(plain.coef_covariance_))
+    assert (np.abs(other.coef_ - plain.coef_) / deviation[: len(plain.coef_)]).max() < 1e-8
+    np.testing.assert_allclose(np.sqrt(np.diag(other.coef_covariance_)), deviation, rtol=1e-8)
+    np.testing.assert_allclose(other.breakpoints_, unit * plain.breakpoints_, rtol=1e-10)
+    np.testing.assert_allclose(other.log_hazard_ + np.log(unit), plain.log_hazard_, atol=1e-8)
+    at = np.array([50.0, 400.0])
+    curves = plain.predict_survival_function(x[:5], at)
+    np.testing.assert_allclose(other.predict_survival_function(x[:5], unit * at), curves, atol=1e-8)
+    assert other.lower_bound_ == pytest.approx(plain.lower_bound_, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from dmfvi.inference.model import Coroutine, Update
 from dmfvi.linalg import FloatArray, cholesky, inverse, pack_symmetric, symmetrize, unpack_symmetric
 from dmfvi.models.laplace import LaplaceBelief
 from dmfvi.models.mixed.group_modes import STEPS, Advance, Search, advance, not_reached
-from dmfvi.models.mixed.model import FEWER_POINTS, POINTS, GroupedShard, MixedEffects
+from dmfvi.models.mixed.model import POINTS, GroupedShard, MixedEffects
 from dmfvi.tags import stored_as
 
 #: how far, in deviations, centres may be from their modes (and curvatures from theirs) when theta moves: PART of its last step's
@@ -229,7 +229,7 @@ class SharedEffects(MixedEffects):
     ) -> FloatArray:
         """Gradient, curvature and value of all groups: Fisher's identity and Louis' (1982) with the agreed shares of the points."""
         size = len(self.prior_mean)
-        logs = self.log_shares(known["logs"], belief.centres, belief.precisions, POINTS)
+        logs = self.log_shares(known["logs"], belief.centres, belief.precisions, self._rule())
         values = logsumexp(logs, axis=-1)
         shares = np.exp(logs - values[:, None])
         mean = np.einsum("gk,gka->ga", shares, known["scores"])
@@ -247,10 +247,10 @@ class SharedEffects(MixedEffects):
         logs: FloatArray,
         centres: FloatArray,
         precisions: FloatArray,
-        by_size: Mapping[int, int],
+        rule: tuple[FloatArray, FloatArray],
     ) -> FloatArray:
         """Logarithms of what each point adds to a group's integral, from log likelihoods (..., G, K) of all sites."""
-        points, weights = self._rule(by_size)
+        points, weights = rule
         roots = roots_of(precisions)
         positions = centres[..., None, :] + np.einsum("...ab,kb->...ka", roots, points)
         beside = np.log(weights) + 0.5 * np.square(points).sum(1)
@@ -269,27 +269,36 @@ class SharedEffects(MixedEffects):
         """The log likelihood of all nodes' data at many theta (N, P); the sites first agree on each group's mode."""
         alone = self.values(shard.alone, thetas)
         alone = alone + self.constant_values(shard.shared.rows, thetas)
-        q, points = self.n_effects, FEWER_POINTS[self.n_effects] ** self.n_effects
-        most = max(1, MOST_NUMBERS // (1 + self.n_shared * max(points, 1 + q + q * q)))
-        found = []
-        for at in range(0, len(thetas), most):
-            part = slice(at, at + most)
-            found.append((yield from self._agreed_part(shard.shared, thetas[part], alone[part])))
-        return np.concatenate(found)
+        found, wide = np.zeros(len(thetas)), self._is_wide(thetas)
+        for which in (np.flatnonzero(~wide), np.flatnonzero(wide)):
+            rule = self._rule_of_draws(bool(len(which)) and bool(wide[which[0]]))
+            q, points = self.n_effects, len(rule[1])
+            most = max(1, MOST_NUMBERS // (1 + self.n_shared * max(points, 1 + q + q * q)))
+            for at in range(0, len(which), most):
+                part = which[at : at + most]
+                given = shard.shared, thetas[part], alone[part], rule
+                found[part] = yield from self._agreed_part(*given)
+        return found
 
-    def _agreed_part(self, shared: SharedRows, thetas: FloatArray, alone: FloatArray) -> Coroutine:
+    def _agreed_part(
+        self,
+        shared: SharedRows,
+        thetas: FloatArray,
+        alone: FloatArray,
+        rule: tuple[FloatArray, FloatArray],
+    ) -> Coroutine:
         """The same of as many theta as one sum may have."""
         from dmfvi.models.mixed._shared_numba import shared_logs
 
         centres, precisions = yield from self.modes(shared, thetas)
-        points = self._rule(FEWER_POINTS)[0]
+        points = rule[0]
         factors = np.array([self.factor(theta) for theta in thetas])
         logs = np.zeros((len(thetas), self.n_shared, len(points)))
         given = thetas, factors, centres, roots_of(precisions), points, self.has_noise
         shared_logs(*self._rows(shared), *given, logs)
         total = yield np.concatenate([alone, logs.ravel()])
         whole = total[len(thetas) :].reshape(logs.shape)
-        shares = self.log_shares(whole, centres, precisions, FEWER_POINTS)
+        shares = self.log_shares(whole, centres, precisions, rule)
         return np.asarray(total[: len(thetas)] + logsumexp(shares, axis=-1).sum(-1))
 
     def modes(self, shared: SharedRows, thetas: FloatArray) -> Coroutine:
@@ -328,7 +337,7 @@ class SharedEffects(MixedEffects):
         centres, precisions = centres[0], precisions[0]
         own = self.at_points(shard.shared, theta, centres, precisions)["logs"]
         total = yield own.ravel()
-        logs = self.log_shares(total.reshape(own.shape), centres, precisions, POINTS)
+        logs = self.log_shares(total.reshape(own.shape), centres, precisions, self._rule())
         shares = np.exp(logs - logsumexp(logs, axis=-1)[:, None])
         positions = centres[:, None] + np.einsum(
             "gab,kb->gka", roots_of(precisions), self._rule()[0]

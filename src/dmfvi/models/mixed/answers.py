@@ -22,6 +22,7 @@ from dmfvi.models.glm.targets import (
     response,
 )
 from dmfvi.models.mixed.model import DISPERSED, FAMILIES
+from dmfvi.models.mixed.new_groups import new_group_quantiles
 from dmfvi.models.mixed.shared_labels import CommonLabels
 from dmfvi.models.regression.base import Regression
 from dmfvi.shard_lists import joined
@@ -134,7 +135,7 @@ class MixedAnswers(Regression):
         title = f"{self._fitted_family} mixed model, {LINK[self._fitted_family]} link"
         facts = self._facts()
         facts.insert(1, ("groups", f"{self.n_groups_}"))
-        exact = np.isfinite(self.n_effective_draws_)
+        exact = self._belief.evidence is not None  # too few draws leave the Gaussian at the mode
         facts.append(("posterior", "means and covariance" if exact else "Gaussian at the mode"))
         return SummaryTable(title, facts, level, ratio, rows)
 
@@ -159,9 +160,9 @@ class MixedAnswers(Regression):
     def predict(
         self, X: Any, return_std: bool = False, *, offset: Any = None, exposure: Any = None
     ) -> Any:
-        """Expected targets in a group that is not known (bernoulli, binomial: the probability of 1), averaged over groups and posterior.
+        """Expected targets in a group that is not known (bernoulli, binomial: the probability of 1), averaged over groups and coefficients.
 
-        With ``return_std`` also the posterior deviation of the expected target.
+        Groups are those of the effects' median deviations: averaged over these, too, a log link's expectation would be infinite. With ``return_std`` also the posterior deviation of the expected target.
         """
         mean, own, groups = self._predictor(X, offset, exposure)
         link = LINK[self._fitted_family]
@@ -174,12 +175,13 @@ class MixedAnswers(Regression):
     def predict_interval(
         self, X: Any, level: float = 0.9, *, offset: Any = None, exposure: Any = None
     ) -> tuple[FloatArray, FloatArray]:
-        """Ends of central intervals of a new group's expected target: coefficients and the group's effects are uncertain."""
+        """Ends of central intervals of a new group's expected target: coefficients, effects' deviations and the group's effects are uncertain."""
         check_level(level)
-        mean, own, groups = self._predictor(X, offset, exposure)
-        reach = float(ndtri(0.5 + 0.5 * level)) * np.sqrt(own + groups)
-        link = LINK[self._fitted_family]
-        return response(link, mean - reach), response(link, mean + reach)
+        mean = self._predictor(X, offset, exposure)[0]
+        design, scale = self._design(self._checked_rows(X)), self._target.scale
+        link, ends = LINK[self._fitted_family], [0.5 - 0.5 * level, 0.5 + 0.5 * level]
+        gaps = new_group_quantiles(self._model, self._belief.q, design, self._varying(design), ends)
+        return response(link, mean + scale * gaps[0]), response(link, mean + scale * gaps[1])
 
     def random_effects(self, site: int = 0) -> dict[Any, FloatArray]:
         """Posterior means of the effects (intercept at covariates of zero, slopes) of a site's groups, shrunken to zero, at the mode.

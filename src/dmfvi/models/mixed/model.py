@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dmfvi.inference.model import Coroutine, Update
 from dmfvi.linalg import FloatArray
-from dmfvi.models.laplace import Expansion, LaplaceBelief, LaplaceModel
+from dmfvi.models.laplace import SURE_STEP, Expansion, LaplaceBelief, LaplaceModel
 
 #: numbers of the families in the kernels
 CODES = {
@@ -36,6 +36,12 @@ DISPERSED = ("gaussian", "negative-binomial", "gamma")
 POINTS = {1: 25, 2: 19, 3: 11}
 #: the same where weights of draws need two or three digits only
 FEWER_POINTS = {1: 9, 2: 7, 3: 5}
+#: the logarithm of one effect's deviation beyond which a group's integrand has an edge that these points miss, and the points then
+WIDE_LOG, WIDE_POINTS, FEWER_WIDE_POINTS = 2.0, 129, 65
+#: reach of the wide rule's points in deviations of the integrand, and where they begin to thin out
+WIDE_REACH, WIDE_CENTRE = 30.0, 0.3
+#: a step shorter than this, in posterior deviations, is taken whatever the quadrature's error says of the density
+QUADRATURE_STEP = 0.02
 #: a logarithm of a deviation beyond which draws of a nearly flat posterior would overflow
 LARGEST_LOG = 300.0
 #: how far one step may move a logarithm of a deviation
@@ -143,6 +149,10 @@ class MixedEffects(LaplaceModel):
             )
         return super().absorb(total, own, belief)
 
+    @property
+    def sure_step(self) -> float:
+        return SURE_STEP if self.family == "gaussian" else QUADRATURE_STEP
+
     def expand(self, shard: GroupedShard, theta: FloatArray) -> Expansion:
         return self.expand_with_effects(shard, theta)[0]
 
@@ -161,7 +171,7 @@ class MixedEffects(LaplaceModel):
             theta,
             factor,
             *self.entries,
-            *self._rule(),
+            *(self._wide_rule(WIDE_POINTS) if self._is_wide(theta) else self._rule()),
             self.has_noise,
             gradient,
             curvature,
@@ -211,17 +221,28 @@ class MixedEffects(LaplaceModel):
 
     def values(self, shard: GroupedShard, thetas: FloatArray) -> FloatArray:
         """The log likelihood of one node's data at many theta (N, P), without derivatives and with fewer points."""
+        found, wide = np.zeros(len(thetas)), self._is_wide(thetas)
+        for part, rule in ((~wide, self._rule_of_draws(False)), (wide, self._rule_of_draws(True))):
+            if part.any():
+                found[part] = self._values_by(shard, thetas[part], rule)
+        return found + self.constant_values(shard, thetas)
+
+    def _values_by(
+        self, shard: GroupedShard, thetas: FloatArray, rule: tuple[FloatArray, FloatArray]
+    ) -> FloatArray:
+        """By one quadrature rule, without constants."""
         from dmfvi.models.mixed._kernels_numba import group_values
 
-        found = group_values(
-            self.code,
-            *self.rows_of(shard),
-            np.ascontiguousarray(thetas),
-            np.array([self.factor(theta) for theta in thetas]),
-            *self._rule(FEWER_POINTS),
-            self.has_noise,
+        return np.asarray(
+            group_values(
+                self.code,
+                *self.rows_of(shard),
+                np.ascontiguousarray(thetas),
+                np.array([self.factor(theta) for theta in thetas]),
+                *rule,
+                self.has_noise,
+            )
         )
-        return np.asarray(found) + self.constant_values(shard, thetas)
 
     def agreed_values(self, shard: Any, thetas: FloatArray) -> Coroutine:
         """The log likelihood of all nodes' data at many theta: one sum."""
@@ -235,3 +256,20 @@ class MixedEffects(LaplaceModel):
         shares = np.meshgrid(*[weights] * self.n_effects, indexing="ij")
         points = np.stack([part.ravel() for part in grid], axis=1)
         return np.ascontiguousarray(points), np.prod([s.ravel() for s in shares], axis=0)
+
+    def _is_wide(self, theta: FloatArray) -> NDArray[np.bool_]:
+        """Where the integrand of a group may be a Gaussian with an edge, of parameters (..., P); Gaussian targets have none."""
+        edged = self.n_effects == 1 and self.family != "gaussian"
+        return np.asarray(edged & (theta[..., -1] > WIDE_LOG))
+
+    def _rule_of_draws(self, wide: bool) -> tuple[FloatArray, FloatArray]:
+        """Fewer points, for values whose weights need two or three digits only."""
+        return self._wide_rule(FEWER_WIDE_POINTS) if wide else self._rule(FEWER_POINTS)
+
+    @staticmethod
+    def _wide_rule(count: int) -> tuple[FloatArray, FloatArray]:
+        """Points (K, 1) and weights of E[f(z)] for z ~ N(0, 1): the trapezoidal rule in t, z = c sinh(t), dense in the middle and far into the tails."""
+        t = np.linspace(-1.0, 1.0, count) * np.arcsinh(WIDE_REACH / WIDE_CENTRE)
+        points = WIDE_CENTRE * np.sinh(t)
+        slopes = WIDE_CENTRE * np.cosh(t) * (t[1] - t[0])
+        return points[:, None], slopes * np.exp(-0.5 * points**2) / np.sqrt(2.0 * np.pi)

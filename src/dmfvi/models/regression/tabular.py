@@ -395,7 +395,7 @@ def named_column(part: Any, name: str, what: str) -> FloatArray:
 
 def refuse_scalar(name: str, values: Any) -> None:
     """What rows have is one entry each."""
-    if np.ndim(values) == 0:
+    if np.ndim(np.asarray(values)) == 0:
         raise ValueError(
             f"{name} must be an array of one entry for each row, or the name of a column of a frame, received {values!r}"
         )

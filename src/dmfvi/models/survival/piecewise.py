@@ -186,8 +186,10 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
     def _names(self) -> list[str]:
         """Terms; one that varies once for each interval."""
         made = []
-        for name in self._base_terms:
-            varies = name in self._time_varying
+        # columns may get their names after the fit, as those of files do
+        shown = self._terms_of(len(self._base_terms))
+        for term, name in zip(self._base_terms, shown, strict=True):
+            varies = term in self._time_varying
             made += [f"{name} {part}" for part in self._interval_names()] if varies else [name]
         return made
 

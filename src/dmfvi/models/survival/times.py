@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from typing import Any
 
@@ -18,6 +19,10 @@ OCTAVES, PARTS = 64, 256
 SHORTEST, LONGEST = 2.0**-OCTAVES, 2.0 ** (OCTAVES - 1)
 #: part of a sum of weights that its rounding may be
 SUM_ROUNDING = 1e-10
+#: cells are relative to this many mean times: a number to which no ratio of times is equal, so that rounding moves no time to another cell
+UNIT_OF_MEAN = math.sqrt(2.0)
+#: binary digits of that unit that count: nodes add in other orders than one machine
+UNIT_DIGITS = 36
 TRUTHS = {"true": 1.0, "false": 0.0}
 
 
@@ -192,15 +197,24 @@ def lower_edges(cells: NDArray[np.int64]) -> FloatArray:
     return np.where(np.asarray(cells) == 0, 0.0, edges)
 
 
+def rounded_to(value: float, digits: int) -> float:
+    """To so many binary digits."""
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(round(math.ldexp(mantissa, digits)), exponent - digits)
+
+
 def agree_on_quantiles(
     pairs: FloatArray, weight: FloatArray, n_intervals: int
 ) -> Generator[FloatArray, FloatArray, FloatArray]:
-    """Times that cut all nodes' events into intervals of about as much weight each: two sums.
+    """Times that cut all nodes' events into intervals of about as much weight each: three sums.
 
-    The first finds the octaves that have events, the second weighs them in parts of these octaves.
+    The first is the mean time, in whose octaves times are counted; the second finds the octaves that have events, the third weighs them in parts
+    of these octaves.
     """
+    sums = yield np.array([weight.sum(), weight @ pairs[:, 0]])
+    unit = rounded_to(UNIT_OF_MEAN * float(sums[1]) / float(sums[0]), UNIT_DIGITS)
     counted = (pairs[:, 1] > 0) & (weight > 0)
-    cells, own_weight = cells_of(pairs[counted, 0]), weight[counted]
+    cells, own_weight = cells_of(pairs[counted, 0] / unit), weight[counted]
     octaves = np.bincount(cells // PARTS, own_weight, minlength=2 * OCTAVES + 1)
     total = yield octaves.astype(np.float64)
     if not total.sum() > 0:
@@ -213,7 +227,7 @@ def agree_on_quantiles(
     position = np.searchsorted(used, cells[here] // PARTS)
     np.add.at(own, (position, cells[here] % PARTS), own_weight[here])
     counts = yield own.ravel()
-    edges = upper_edges((used[:, None] * PARTS + np.arange(PARTS)).ravel())
+    edges = unit * upper_edges((used[:, None] * PARTS + np.arange(PARTS)).ravel())
     below = np.cumsum(counts)
     wanted = np.arange(1, n_intervals) * below[-1] / n_intervals
     at = np.searchsorted(below, wanted - rounding)
