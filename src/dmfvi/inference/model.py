@@ -76,6 +76,14 @@ class Model(ABC):
     """Conjugate-exponential given its local variables: a start and two pure steps."""
 
     @property
+    def improper_hint(self) -> str:
+        """What to look for where the prior and the statistics give no proper distribution."""
+        return (
+            "most likely the data leave no noise for the model to learn; look for targets that are an exact function of "
+            "the features"
+        )
+
+    @property
     def memoryless(self) -> bool:
         """Whether the sum of statistics depends on the belief only; otherwise sweeps are not extrapolated."""
         return True

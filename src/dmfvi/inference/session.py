@@ -448,10 +448,7 @@ def _no_posterior(model: Model, record: RoundRecord) -> str:
         "all statistics gave no proper distribution: "
     )
     if type(model).__module__.partition(".")[0] == "dmfvi":
-        return said + (
-            "most likely the data leave no noise for the model to learn; look for targets that are an exact function of "
-            "the features"
-        )
+        return said + model.improper_hint
     return said + (
         "most likely the statistics have a wrong sign or are no natural parameters; "
         "dmfvi.check_model(model, shards) says which"

@@ -548,3 +548,26 @@ def test_negative_binomial_counts_of_every_size_keep_their_digits(size: float) -
         for part, h in zip(steps, (-1e-4, 1e-4), strict=True)
     ]
     assert -found.precision[1, 1] == pytest.approx((slopes[1] - slopes[0]) / 2e-4, rel=1e-5)
+
+
+@pytest.mark.parametrize("precision", [1.0, 0.01, 0.001])
+def test_separable_classes_of_three_are_held_by_weak_priors(precision: float) -> None:
+    """Rows have wide predictors then: steps follow the bound of the points that are used."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3))
+    y = np.digitize(x[:, 0], [-0.3, 0.3])
+    model = GeneralizedLinearModel(family="multinomial", prior_precision=precision, max_iter=500)
+    model.fit(x, y)
+    assert model.converged_
+    assert model.score(x, y) > 0.95
+    nodes = GeneralizedLinearModel(
+        family="multinomial", prior_precision=precision, max_iter=500, network=Network.chain(3)
+    ).fit([x[y == k] for k in range(3)], [y[y == k] for k in range(3)])
+    assert nodes.posterior_.distance(model.posterior_) < 1e-9
+
+
+def test_a_posterior_without_bounds_is_explained_by_the_family() -> None:
+    x, y, _ = rows("bernoulli")
+    for family, reason in (("bernoulli", "columns separate the targets"), ("gaussian", "no noise")):
+        model = GeneralizedLinearModel(family=family).fit(x, y)
+        assert reason in model._model.improper_hint

@@ -405,16 +405,18 @@ def largest_variance(root):
 
 
 @njit(cache=True, error_model="numpy")
-def expected_classes(mean, root, contrast, y, points, shares, u, score, first, second):
-    """Expected log probability of class y; fills E p and E p p' - diag(E p) of the class probabilities p."""
-    n_classes = len(score)
+def expected_classes(mean, root, contrast, y, points, shares, u, score, first, second, along):
+    """Expected log probability of class y; fills E p, E p p' - diag(E p) and E p z' of the class probabilities p at mean + root z."""
+    n_classes, size = contrast.shape
     for c in range(n_classes):
         first[c] = 0.0
         for d in range(c + 1):
             second[c, d] = 0.0
+        for i in range(size):
+            along[c, i] = 0.0
     value = 0.0
     for k in range(len(points)):
-        for i in range(len(u)):
+        for i in range(size):
             u[i] = mean[i]
             for j in range(i + 1):
                 u[i] += root[i, j] * points[k, j]
@@ -424,6 +426,8 @@ def expected_classes(mean, root, contrast, y, points, shares, u, score, first, s
             first[c] += part
             for d in range(c + 1):
                 second[c, d] += part * score[d]
+            for i in range(size):
+                along[c, i] += part * points[k, i]
     for c in range(n_classes):
         second[c, c] -= first[c]
         for d in range(c):
@@ -432,32 +436,69 @@ def expected_classes(mean, root, contrast, y, points, shares, u, score, first, s
 
 
 @njit(cache=True, error_model="numpy")
+def curve_by_slopes(root, contrast, along, curve):
+    """-2 d E[f] / d covariance of the quadrature's own E[f], by its derivatives in the triangular root R.
+
+    With T = R' tril(-B' E p z') lower triangular and its diagonal halved, it is -(R^-T T R^-1 + transpose) (Murray 2016).
+    """
+    size = len(root)
+    inner = np.zeros((size, size))
+    for i in range(size):
+        for j in range(i + 1):
+            for k in range(i, size):  # R' is upper triangular
+                slope = 0.0
+                for c in range(len(along)):
+                    slope += contrast[c, k] * along[c, j]
+                inner[i, j] += root[k, i] * slope
+        inner[i, i] *= 0.5
+    for j in range(size):  # R' X = inner, from the last row up
+        for i in range(size - 1, -1, -1):
+            for k in range(i + 1, size):
+                inner[i, j] -= root[k, i] * inner[k, j]
+            inner[i, j] /= root[i, i]
+    for i in range(size):  # Y R = X, from the last column
+        for j in range(size - 1, -1, -1):
+            for k in range(j + 1, size):
+                inner[i, j] -= inner[i, k] * root[k, j]
+            inner[i, j] /= root[j, j]
+    for i in range(size):
+        for j in range(size):
+            curve[i, j] = inner[i, j] + inner[j, i]
+
+
+@njit(cache=True, error_model="numpy")
 def softmax_rows(mean, root, contrast, y, weight, points, shares, starts, limits, slope, curve):
     """Class y of K with u ~ N(mean, root root') and log odds contrast u: slopes (n, L), curves (n, L, L).
 
-    With p the probabilities the slope is B' (e_y - E p), the curve B' (diag(E p) - E p p') B.
+    With p the probabilities the slope is B' (e_y - E p), the curve B' (diag(E p) - E p p') B; where variances are large it is that of the
+    quadrature's own bound.
     """
     n_rows, size = mean.shape
     n_classes = contrast.shape[0]
     u, score = np.empty(size), np.empty(n_classes)
     first, second = np.empty(n_classes), np.empty((n_classes, n_classes))
+    along = np.empty((n_classes, size))
     total = 0.0
     for n in range(n_rows):
-        rule = rule_of(largest_variance(root[n]), limits)
+        variance = largest_variance(root[n])
+        rule = rule_of(variance, limits)
         own = slice(starts[rule], starts[rule + 1])
-        total += weight[n] * expected_classes(
-            mean[n], root[n], contrast, y[n], points[own], shares[own], u, score, first, second
-        )
+        given = mean[n], root[n], contrast, y[n], points[own], shares[own]
+        total += weight[n] * expected_classes(*given, u, score, first, second, along)
+        by_slopes = variance > PRICE_BELOW
+        if by_slopes:
+            curve_by_slopes(root[n], contrast, along, curve[n])
         for i in range(size):
             pull = contrast[y[n], i]
             for c in range(n_classes):
                 pull -= contrast[c, i] * first[c]
             slope[n, i] = weight[n] * pull
             for j in range(i + 1):
-                bend = 0.0
-                for c in range(n_classes):
-                    for d in range(n_classes):
-                        bend -= contrast[c, i] * second[c, d] * contrast[d, j]
+                bend = curve[n, i, j] if by_slopes else 0.0
+                if not by_slopes:
+                    for c in range(n_classes):
+                        for d in range(n_classes):
+                            bend -= contrast[c, i] * second[c, d] * contrast[d, j]
                 curve[n, i, j] = weight[n] * bend
                 curve[n, j, i] = curve[n, i, j]
     return total

@@ -56,6 +56,13 @@ STEEPEST, NARROWER = 1e6, 4.0
 LEAST_INFORMATION = 0.04
 
 
+#: where a posterior is too wide for the quadrature
+SEPARATED = (
+    "most likely columns separate the targets, and a vague prior leaves coefficients without a bound; raise prior_precision, or "
+    "leave such columns out"
+)
+
+
 @stored_as("glm-belief")
 @dataclass(frozen=True)
 class GlmBelief:
@@ -100,6 +107,10 @@ class GeneralizedLinear(Model):
     prior_mean: FloatArray  # (P,)
     prior_precision: FloatArray  # (P,)
     learned: LearnedPrecision | None = field(default=None)
+
+    @property
+    def improper_hint(self) -> str:
+        return super().improper_hint if self.likelihood.dispersed else SEPARATED
 
     @property
     def memoryless(self) -> bool:

@@ -16,7 +16,9 @@ from dmfvi.linalg import FloatArray, cholesky, inverse
 #: Gauss-Hermite points, and the variances up to which each rule is used; the last is for all others. With k points the error of E f is
 #: k! / (2k)! v^k f^(2k): below 1e-14 of f's size, whose derivatives here grow as (2k)! / pi^2k
 SIZES, LIMITS = (3, 5, 9, 20, 32, 64), (1e-4, 1e-3, 0.05, 0.3, 4.0)
-#: points for each dimension of a product rule, by the number of dimensions; beyond it a quasi-random rule is used
+#: the same along each axis of a product rule in two and three dimensions
+PRODUCT_RULES = {2: (3, 5, 9, 12, 20, 32), 3: (3, 5, 7, 7, 12, 16)}
+#: points along each axis where they are the same for all rows, at most; beyond three dimensions a quasi-random rule is used
 PRODUCT_SIZES = {1: 20, 2: 12, 3: 7}
 #: with more dimensions: the variance up to which the rule of degree five is used. For log probabilities of classes it is the more accurate
 #: one there (at 0.05 errors are 2e-6 and 7e-6, at 0.001 2e-11 and 5e-9), at 0.3 both are alike
@@ -52,14 +54,12 @@ def rules() -> Rules:
 @lru_cache(maxsize=16)
 def cubatures(dimension: int) -> Rules:
     """All rules for N(0, I), points (J, dimension); limits are those of the arguments' largest variance."""
-    if dimension == 1:
-        made = [product_rule(1, size) for size in SIZES]
-    elif dimension in PRODUCT_SIZES:
-        most = PRODUCT_SIZES[dimension]
-        made = [product_rule(dimension, size) for size in (*(k for k in SIZES if k < most), most)]
+    sizes = SIZES if dimension == 1 else PRODUCT_RULES.get(dimension)
+    if sizes is not None:
+        made = [product_rule(dimension, size) for size in sizes]
     else:
         made = [fifth_degree(dimension), quasi_random(dimension, QUASI_RANDOM)]
-    limits = LIMITS[: len(made) - 1] if dimension in PRODUCT_SIZES else (FIFTH_DEGREE_LIMIT,)
+    limits = LIMITS if sizes is not None else (FIFTH_DEGREE_LIMIT,)
     points, shares = (np.concatenate([part[i] for part in made]) for i in (0, 1))
     starts = np.cumsum([0, *(len(share) for _, share in made)])
     return Rules(points, shares, starts.astype(np.int64), np.array(limits))
@@ -67,12 +67,14 @@ def cubatures(dimension: int) -> Rules:
 
 def cubature(dimension: int, variance: float | None = None) -> tuple[FloatArray, FloatArray]:
     """Points (J, dimension) and shares for N(0, I), of which arguments have at most this variance; None is for any."""
-    if variance is None and dimension in PRODUCT_SIZES:
-        return product_rule(dimension, PRODUCT_SIZES[dimension])
-    points, shares, starts, limits = cubatures(dimension)
-    rule = int(np.searchsorted(limits, np.inf if variance is None else variance))
-    own = slice(starts[rule], starts[rule + 1])
-    return points[own], shares[own]
+    most = PRODUCT_SIZES.get(dimension)
+    if most is not None:
+        if variance is None:
+            return product_rule(dimension, most)
+        size = SIZES[int(np.searchsorted(LIMITS, variance))]
+        return product_rule(dimension, size if dimension == 1 else min(size, most))
+    narrow = variance is not None and variance <= FIFTH_DEGREE_LIMIT
+    return fifth_degree(dimension) if narrow else quasi_random(dimension, QUASI_RANDOM)
 
 
 @lru_cache(maxsize=16)

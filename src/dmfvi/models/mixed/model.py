@@ -145,7 +145,7 @@ class MixedEffects(LaplaceModel):
             least = np.exp(0.5 * LEAST_LOG_NOISE)
             raise ValueError(
                 f"targets have no noise: covariates and groups explain y up to {least:.0e} of its deviation, so the noise variance has no "
-                "posterior; look whether y is constant or computed from the columns"
+                "posterior; look whether y is constant or computed from the columns, or whether there are as many columns as rows"
             )
         return super().absorb(total, own, belief)
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dmfvi.families import Beta
 from dmfvi.inference.model import ConjugateModel, Statistics
 from dmfvi.linalg import FloatArray
+from dmfvi.models.glm.model import SEPARATED
 from dmfvi.models.laplace import Expansion, LaplaceModel
 
 
@@ -50,6 +51,10 @@ class StratifiedCox(LaplaceModel):
     """Proportional hazards with a baseline hazard of its own for each stratum."""
 
     ties: str = "efron"
+
+    @property
+    def improper_hint(self) -> str:
+        return SEPARATED
 
     def expand(self, shard: CoxShard, theta: FloatArray) -> Expansion:
         from dmfvi.models.survival._kernels_numba import partial_likelihood
