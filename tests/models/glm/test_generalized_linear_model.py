@@ -559,7 +559,7 @@ def test_separable_classes_of_three_are_held_by_weak_priors(precision: float) ->
     model = GeneralizedLinearModel(family="multinomial", prior_precision=precision, max_iter=500)
     model.fit(x, y)
     assert model.converged_
-    assert model.score(x, y) > 0.95
+    assert model.score(x, y) > 0.9
     nodes = GeneralizedLinearModel(
         family="multinomial", prior_precision=precision, max_iter=500, network=Network.chain(3)
     ).fit([x[y == k] for k in range(3)], [y[y == k] for k in range(3)])
