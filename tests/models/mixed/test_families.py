@@ -200,3 +200,19 @@ def test_answers_are_those_of_the_fitted_family() -> None:
             model.score(given["X"], given["y"], trials=np.full(len(before), wrong))
     with pytest.raises(ValueError, match="y counts successes"):
         model.score(given["X"], given["y"], trials=np.zeros(len(before)))
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "gaussian"])
+@pytest.mark.parametrize("constant", [-3.0, 600.0])
+def test_a_constant_in_the_offset_moves_the_intercept_only(family: Any, constant: float) -> None:
+    given = table(family)
+    offset = np.random.default_rng(0).normal(size=len(given["y"]))
+    model = MixedModel(family=family).fit(**given, offset=offset)
+    other = MixedModel(family=family).fit(**given, offset=offset + constant)
+    np.testing.assert_allclose(other.coef_, model.coef_, atol=1e-9)
+    assert other.intercept_ == pytest.approx(model.intercept_ - constant, abs=1e-9)
+    np.testing.assert_allclose(other.effects_std_, model.effects_std_, rtol=1e-9)
+    assert other.lower_bound_ == pytest.approx(model.lower_bound_, abs=1e-8)
+    new = [model.predict_interval(given["X"], offset=offset)]
+    new.append(other.predict_interval(given["X"], offset=offset + constant))
+    np.testing.assert_allclose(*new, rtol=1e-8)

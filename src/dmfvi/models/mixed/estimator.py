@@ -160,8 +160,9 @@ class MixedModel(MixedAnswers):
         self._units = session.agree(lambda part: agree_on_weighted_units(*part), weighted)[0]
         self._warn_of_far_products()
         family, centred = self.family, self._has_intercept
+        vague = self.intercept_precision == VAGUE_INTERCEPT
         self._target: TargetUnits = session.agree(
-            lambda part: agree_on_target(family, centred, part[1]), parts
+            lambda part: agree_on_target(family, centred, part[1], vague), parts
         )[0]
         names = self._names()
         unknown = [name for name in self._slopes if name not in names]
@@ -320,7 +321,8 @@ class MixedModel(MixedAnswers):
             strange = set(np.unique(target).tolist()) - {0, 1}
             if strange:
                 raise ValueError(
-                    f"y of a bernoulli mixed model are 0 and 1, received {sorted(strange, key=str)[0]!r}"
+                    f"y of a bernoulli mixed model are 0 and 1, received {sorted(strange, key=str)[0]!r}: pass a "
+                    "column such as died == 'yes' of True and False"
                 )
 
     def _offset(self, given: dict[str, FloatArray], n: int) -> FloatArray:
