@@ -137,11 +137,12 @@ def write_files(folder: Path) -> None:
         )
     np.savetxt(folder / "own.csv", rows, "%g", ",", header="a,b,c,d,e,f", comments="")
     for name in ("a", "b", "table"):
-        lines = ["patient,ward,age,bmi,died"]
+        lines = ["patient,ward,age,bmi,days,died"]
         for n in range(40):
             ward, age = ("north", "south")[n % 2], f"{60 + 9 * rng.normal():.1f}"
             bmi = "" if n % 7 == 0 else f"{26 + 3 * rng.normal():.1f}"
-            lines.append(f"P{n},{ward},{age},{bmi},{int(rng.random() < 0.4)}")
+            days, died = rng.integers(1, 400), int(rng.random() < 0.4)
+            lines.append(f"P{n},{ward},{age},{bmi},{days},{died}")
         (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
 
 

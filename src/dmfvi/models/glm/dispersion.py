@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.interpolate import CubicSpline
 from scipy.linalg import solve_triangular
 
 from dmfvi.families import MultivariateNormal
@@ -69,6 +68,8 @@ class LogDispersion(NamedTuple):
 
     def quantile(self, probability: ArrayLike) -> FloatArray:
         """Points below which these parts of the posterior lie."""
+        from scipy.interpolate import CubicSpline  # a node that fits needs none
+
         place = np.arange(len(self.points))  # in t, where the points are even
         fine = np.linspace(0.0, place[-1], FINE)
         psi, slope = (CubicSpline(place, self.points)(fine, order) for order in (0, 1))
