@@ -56,6 +56,30 @@ def cholesky(matrix: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
 
 
+def solve_definite(matrix: FloatArray, right: FloatArray) -> FloatArray:
+    """Solution x of matrix x = right for a positive-definite matrix, as close to singular as rounding leaves it."""
+    from scipy.linalg import cho_solve
+
+    return np.asarray(cho_solve((cholesky(matrix), True), right, check_finite=False))
+
+
+def least_pivot(precision: FloatArray) -> tuple[int, float]:
+    """The entry that those before it leave the smallest part of its precision, and that part; zero where it is not definite."""
+    scale = np.sqrt(np.diag(precision))
+    try:
+        diagonal = np.diag(cholesky(precision)) / scale
+    except np.linalg.LinAlgError:
+        return len(scale) - 1, 0.0
+    position = int(np.argmin(diagonal))
+    return position, float(diagonal[position] ** 2)
+
+
+def lost_digits(precision: FloatArray) -> float:
+    """Rounding of a variance or log-determinant: of collinear columns under a vague prior both have few digits."""
+    _, part = least_pivot(precision)
+    return len(precision) * float(np.finfo(np.float64).eps) / part if part > 0 else float("inf")
+
+
 @lru_cache(maxsize=64)
 def upper_triangle(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Row and column indices of the upper triangle, row by row."""

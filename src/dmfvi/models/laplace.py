@@ -16,7 +16,14 @@ import numpy as np
 
 from dmfvi.families import MultivariateNormal
 from dmfvi.inference.model import Model, Update
-from dmfvi.linalg import FloatArray, log_det, pack_symmetric, symmetrize, unpack_symmetric
+from dmfvi.linalg import (
+    FloatArray,
+    log_det,
+    pack_symmetric,
+    solve_definite,
+    symmetrize,
+    unpack_symmetric,
+)
 from dmfvi.models.glm.model import made_definite
 from dmfvi.tags import stored_as
 
@@ -138,7 +145,7 @@ class LaplaceModel(Model):
         wanted = np.diag(self.prior_precision) + curvature
         precision = made_definite(wanted)
         pull = gradient - self.prior_precision * (here - self.prior_mean)
-        step = np.asarray(np.linalg.solve(precision, pull))
+        step = solve_definite(precision, pull)
         if self.largest_move is not None:
             step = step * min(1.0, float(np.min(self.largest_move / np.maximum(abs(step), 1e-300))))
         there = here + step

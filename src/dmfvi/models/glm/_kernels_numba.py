@@ -193,6 +193,15 @@ def gamma_constant(k):
 
 
 @njit(cache=True, error_model="numpy")
+def gamma_loss(z):
+    """z - (e^z - 1), which is -z^2 / 2 where z is small, and e^z - 1; with little noise they are multiplied by 1e11."""
+    less = math.expm1(z)
+    if abs(z) > 0.01:
+        return z - less, less
+    return -z * z * (0.5 + z * (1 / 6 + z * (1 / 24 + z * (1 / 120 + z / 720)))), less
+
+
+@njit(cache=True, error_model="numpy")
 def count_terms(y, alpha):
     """sum_{j < y} log(1 + j alpha), and its two derivatives with respect to log alpha; of small counts."""
     value, first, second = 0.0, 0.0, 0.0
@@ -292,13 +301,13 @@ def shared_parameters(code, eta, variance, psi, y, constant, fixed, slope, mixed
         return value, (y - mean) / (1.0 + s), -size / (1.0 + s) / (1.0 + s)
     k = math.exp(max(min(-psi[0], 50.0), -50.0))
     z = min(y - eta, LARGEST_EXPONENT)  # y is the logarithm here
-    ratio = math.exp(z)
-    loss = z + 1.0 - ratio
+    loss, less = gamma_loss(z)
+    loss -= 0.5 * RESOLUTION
     constant_of_k, first, second = fixed
     slope[0] = -k * (first + loss)
-    mixed[0] = -k * (ratio - 1.0)
+    mixed[0] = -k * less
     bend[0, 0] = k * (first + loss) + k * k * second
-    return constant_of_k + k * loss, k * (ratio - 1.0), -k * ratio
+    return constant_of_k + k * loss, k * less, -k * (1.0 + less)
 
 
 @njit(cache=True, error_model="numpy")

@@ -27,7 +27,7 @@ from scipy.linalg import solve_triangular
 
 from dmfvi.families import MultivariateNormal
 from dmfvi.inference.model import Coroutine
-from dmfvi.linalg import FloatArray, cholesky, inverse, log_det, symmetrize
+from dmfvi.linalg import FloatArray, cholesky, inverse, log_det, solve_definite, symmetrize
 from dmfvi.models.glm.model import GeneralizedLinear, GlmBelief, is_definite, made_definite
 from dmfvi.tags import stored_as
 
@@ -112,7 +112,10 @@ def agree_on_dispersion(model: GeneralizedLinear, shard: Any, belief: GlmBelief)
             by_q = _normalised(-0.5 * ((psi - mean[-1]) / own) ** 2, grid)
             found = np.isfinite(points.log_density)
             density = LogDispersion(psi[found], points.log_density[found])
-            return replace(belief, q=_moved(q, points, weights, by_q)), density
+            try:
+                return replace(belief, q=_moved(q, points, weights, by_q)), density
+            except np.linalg.LinAlgError:  # collinear columns beside little noise
+                return belief, None
     return belief, None
 
 
@@ -184,7 +187,7 @@ def _integrated(
             if not is_definite(precision):
                 precision = made_definite(precision)
             precisions[k] = precision
-            step[k, :-1] = np.linalg.solve(precision, gradient)
+            step[k, :-1] = solve_definite(precision, gradient)
             lengths[k] = abs(float(gradient @ step[k, :-1]))
             # the gain of the step that is left is half its squared length
             found[k] = value + 0.5 * lengths[k] - 0.5 * float(log_det(precision))

@@ -23,8 +23,10 @@ from dmfvi.linalg import (
     FloatArray,
     cholesky,
     log_det,
+    lost_digits,
     pack_symmetric,
     relative_norm,
+    solve_definite,
     symmetrize,
     unpack_symmetric,
 )
@@ -47,6 +49,8 @@ SURE_STEP = 1e-5
 STEP_GROWTH, SHORTEST_STEP = 1.5, 1 / 64
 #: a step shorter than this is none
 STALLED = 1e-6
+#: halvings of a step whose precision is not definite by rounding
+HALVINGS = 60
 #: how far one sweep may move a log dispersion or the logarithm of a gap
 LARGEST_MOVE = 2.0
 #: expected curvature under the start, in units of that at the mode, from which the start is too wide, and how much narrower the next one
@@ -58,8 +62,8 @@ LEAST_INFORMATION = 0.04
 
 #: where a posterior is too wide for the quadrature
 SEPARATED = (
-    "most likely columns separate the targets, and a vague prior leaves coefficients without a bound; raise prior_precision, or "
-    "leave such columns out"
+    "most likely columns separate the targets or are combinations of each other, and a vague prior leaves coefficients without a "
+    "bound; raise prior_precision, or leave such columns out"
 )
 
 
@@ -238,7 +242,7 @@ class GeneralizedLinear(Model):
             # linear = gradient + precision here, so the whole gradient of the log density is
             gradient = linear - precision @ here - prior * (here - self.prior_mean)
             definite = self._without_dispersion(definite, gradient)
-            step = np.asarray(np.linalg.solve(definite, gradient))
+            step = solve_definite(definite, gradient)
             length, before = float(gradient @ step), length
             # Newton steps shrink quadratically: the next would have the squared length length^3 / before^2
             if length < (NEAR_PART if left_out else NEAR_MODE) or (
@@ -304,12 +308,13 @@ class GeneralizedLinear(Model):
             step = min(1.0, STEP_GROWTH * step)
         if is_definite(wanted):
             target = self._within_reach(q, MultivariateNormal(pull, -0.5 * wanted))
-            new = target if step == 1.0 else between(q, target, step)
+            tried: MultivariateNormal | None = target if step == 1.0 else between(q, target, step)
         else:
             mean = self.location(q)[0]
-            new = retracted(q, mean, wanted - q.precision, pull - wanted @ mean, step)
-        while not is_definite(new.precision):  # by rounding
-            new = between(q, new, 0.5)
+            tried = retracted(q, mean, wanted - q.precision, pull - wanted @ mean, step)
+        new = nearest_definite(q, tried)
+        if new is None:
+            return Update(belief, objective, True)
         return Update(GlmBelief(new, q, objective, step, residual), objective)
 
     def _next_precisions(
@@ -382,22 +387,30 @@ def is_definite(matrix: FloatArray) -> bool:
     return True
 
 
-def lost_digits(precision: FloatArray) -> float:
-    """Rounding of a log-determinant and of prior variances: of collinear columns under a vague prior both have few digits."""
-    diagonal = np.diag(cholesky(precision)) / np.sqrt(np.diag(precision))
-    return float(len(diagonal) * np.finfo(np.float64).eps / diagonal.min() ** 2)
+def nearest_definite(
+    q: MultivariateNormal, new: MultivariateNormal | None
+) -> MultivariateNormal | None:
+    """The part of the way from q to new that rounding leaves positive definite; None where there is none."""
+    for _ in range(HALVINGS):
+        if new is None or is_definite(new.precision):
+            return new
+        new = between(q, new, 0.5)
+    return None
 
 
 def retracted(
     q: MultivariateNormal, mean: FloatArray, move: FloatArray, gradient: FloatArray, step: float
-) -> MultivariateNormal:
+) -> MultivariateNormal | None:
     """The step where the wanted precision P + move is not definite: P + s move + s^2 move P^-1 move / 2 always is.
 
-    Where the move is small it is the plain step (Lin, Schmidt & Khan 2020).
+    Where the move is small it is the plain step (Lin, Schmidt & Khan 2020). None where a precision is singular to rounding.
     """
-    bend = move @ np.linalg.solve(q.precision, move)
-    precision = symmetrize(q.precision + step * move + 0.5 * step**2 * bend)
-    moved = mean + step * np.linalg.solve(precision, gradient)
+    try:
+        bend = move @ solve_definite(q.precision, move)
+        precision = symmetrize(q.precision + step * move + 0.5 * step**2 * bend)
+        moved = mean + step * solve_definite(precision, gradient)
+    except np.linalg.LinAlgError:
+        return None
     return MultivariateNormal(precision @ moved, -0.5 * precision)
 
 

@@ -12,9 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from dmfvi.inference.response import Response
+from dmfvi.inference.result import Inference
 from dmfvi.inference.session import Session
 from dmfvi.inference.starts import FeatureUnits
 from dmfvi.linalg import FloatArray, plain
+from dmfvi.models.regression.digits import check_digits
 from dmfvi.models.regression.far_products import warn_of_far_products
 from dmfvi.models.regression.tabular import TabularRegression, named_column, refuse_scalar
 from dmfvi.summary_table import SummaryTable
@@ -56,6 +58,15 @@ class Regression(TabularRegression):
                 f"{session.rule.name!r} does not reach that on {session.network.name}: use consensus='exact-sum'"
             )
         return session
+
+    def _keep(self, inference: Inference, log_volume: float = 0.0) -> None:
+        names = self._names()
+        try:
+            check_digits(inference.posteriors[0].precision, names, len(names) + self._has_intercept)
+        except ValueError:
+            self._forget_fit()
+            raise
+        super()._keep(inference, log_volume)
 
     # -- rows ---------------------------------------------------------------------------------
 
