@@ -66,6 +66,20 @@ def answering_lists(method: Callable[..., Any]) -> Callable[..., Any]:
     return answer
 
 
+def answering_sites(method: Callable[..., Any]) -> Callable[..., Any]:
+    """As ``answering_lists``; without a ``site``, rows in a list are those of the sites, one after the other."""
+    answer = answering_lists(method)
+
+    @wraps(method)
+    def by_site(self: Any, X: Any, *others: Any, **named: Any) -> Any:
+        if named.get("site") is None and is_list_of_shards(X, getattr(self, "_data_form", "rows")):
+            named["site"] = list(range(len(X)))
+        return answer(self, X, *others, **named)
+
+    by_site._answers_lists = True  # type: ignore[attr-defined]
+    return by_site
+
+
 def joined(answer: Any) -> Any:
     """The answers for all shards one after the other."""
     return np.concatenate(answer) if isinstance(answer, list) else answer

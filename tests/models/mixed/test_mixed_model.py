@@ -142,7 +142,7 @@ def test_effects_of_groups_stay_out_of_files(tmp_path: Path) -> None:
         ({"random_slopes": ("z",)}, "none of the terms"),
         ({"random_slopes": ("a", "b", "c")}, "2 at most"),
         ({"random_slopes": ("x", "x")}, "random_slopes names a term twice"),
-        ({"random_slopes": "age"}, r"names \['age'\], which are none"),
+        ({"random_slopes": "age"}, r"names 'age', which is none"),
         ({"family": "bernoulli"}, "are 0 and 1"),
         ({"deviation_precision": 0.0}, "deviation_precision must be positive"),
     ],
@@ -281,3 +281,68 @@ def test_labels_that_only_python_reads_as_numbers_are_words() -> None:
     first, again = _padded({b"0123456789"}), _padded({b"0123456789"})
     assert len(first) == len(again)
     assert (first != again).any()  # what stands beside a label cannot be computed from it
+
+
+@pytest.mark.parametrize("family", ["gaussian", "bernoulli", "poisson"])
+def test_predictions_for_known_groups_have_their_effects(family: Any) -> None:
+    whole = table(family)
+    model = at_mode(formula="y ~ x + C(sex)", family=family, random_slopes="x")
+    model.fit(whole, groups="clinic")
+    own = np.array([model.random_effects()[clinic] for clinic in whole.clinic])
+    male = (whole.sex == "m").to_numpy(dtype=float)
+    eta = (
+        model.intercept_
+        + np.column_stack([whole.x, male])
+        @ np.asarray(model.coef_)[[model.term_names_.index(t) for t in ("x", "C(sex)[T.m]")]]
+    )
+    eta = eta + own[:, 0] + own[:, 1] * whole.x.to_numpy()
+    inverse = {"gaussian": eta, "bernoulli": 1 / (1 + np.exp(-eta)), "poisson": np.exp(eta)}
+    given = model.predict(whole, groups="clinic")
+    np.testing.assert_allclose(given, inverse[family], rtol=1e-9)
+    np.testing.assert_array_equal(model.predict(whole, groups=whole.clinic.to_numpy()), given)
+    new = model.predict(whole, groups=np.where(whole.clinic == 3, 99, whole.clinic))
+    known = (whole.clinic != 3).to_numpy()
+    np.testing.assert_array_equal(new[known], given[known])
+    np.testing.assert_array_equal(new[~known], model.predict(whole)[~known])
+    with pytest.raises(ValueError, match="groups that are not known"):
+        model.predict(whole, return_std=True, groups="clinic")
+
+
+def test_groups_of_a_list_of_sites_are_those_of_each() -> None:
+    parts = [part.assign(clinic=part.clinic % 7) for part in sites(table())]
+    model = at_mode(formula="y ~ x", nested=True, network=Network.ring(4))
+    model.fit(parts, groups="clinic")
+    answers = model.predict(parts, groups="clinic")
+    for site, (part, answer) in enumerate(zip(parts, answers, strict=True)):
+        alone = model.predict(part, groups="clinic", site=site)
+        np.testing.assert_array_equal(alone, answer)
+        own = np.array([model.random_effects(site)[site, c][0] for c in part.clinic])
+        fixed = model.intercept_ + model.coef_[0] * part.x.to_numpy()
+        np.testing.assert_allclose(answer, fixed + own, rtol=1e-9)
+    with pytest.raises(ValueError, match="say whose these are with site="):
+        model.predict(parts[0], groups="clinic")
+
+
+def test_the_table_has_the_correlation_of_effects() -> None:
+    rng = np.random.default_rng(7)
+    group = np.repeat(np.arange(80), 12)
+    x = rng.normal(size=len(group)) + 1
+    effects = rng.multivariate_normal([0, 0], [[1.0, -0.4], [-0.4, 0.64]], 80)[group]
+    y = 1.0 + effects[:, 0] + (0.5 + effects[:, 1]) * x + 0.5 * rng.normal(size=len(group))
+    whole = pd.DataFrame({"x": x, "y": y, "clinic": group})
+    model = MixedModel(formula="y ~ x", random_slopes="x").fit(whole, groups="clinic")
+    theirs = smf.mixedlm("y ~ x", whole, groups=whole.clinic, re_formula="~x").fit(reml=False)
+    covariance = np.asarray(theirs.cov_re)
+    expected = covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])
+    row = model.summary_frame().loc["correlation of Intercept and x by group"]
+    assert row.lower < expected < row.upper
+    assert abs(row.estimate - expected) < 0.3 * row.sd
+    assert 0.02 < row.sd < 0.2
+
+
+def test_groups_that_were_forgotten_are_said() -> None:
+    whole = table()
+    with pytest.warns(UserWarning, match=r"no groups are given.*pass groups"):
+        at_mode(formula="y ~ x").fit(whole)
+    model = at_mode(formula="y ~ x", network=Network.ring(4)).fit(sites(whole))
+    assert "groups 4, the sites" in str(model.summary())

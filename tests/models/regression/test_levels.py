@@ -233,3 +233,44 @@ def test_labels_of_a_formula_are_those_of_the_frame_at_any_size() -> None:
     whole = table().assign(code=lambda t: codes[(t.x > 0).astype(int)])
     model = BayesianLogisticRegression(formula="code ~ y").fit(whole)
     assert model.classes_.tolist() == codes.tolist()
+
+
+def sites_with_truth() -> list[pd.DataFrame]:
+    rng = np.random.default_rng(5)
+    made = []
+    for n in (30, 40, 50):
+        frame = pd.DataFrame({"s": rng.random(n) < 0.5, "x": rng.normal(size=n)})
+        made.append(frame.assign(y=frame.x - 2.0 * frame.s + rng.normal(size=n)))
+    return made
+
+
+@pytest.mark.parametrize("formula", ["y ~ x + s", "y ~ x + C(s)"])
+def test_truth_values_are_words_in_the_files_of_some_sites(formula: str) -> None:
+    """CSV files have the words True and False, data bases and frames the values."""
+    values = sites_with_truth()
+    words = {True: "TRUE", False: "FALSE"}
+    mixed = [values[0], values[1].assign(s=lambda f: f.s.astype(str))]
+    mixed.append(values[2].assign(s=lambda f: f.s.map(words)))
+    plain = BayesianLinearRegression(formula=formula, network=Network.chain(3)).fit(values)
+    model = BayesianLinearRegression(formula=formula, network=Network.chain(3)).fit(mixed)
+    assert model.term_names_ == plain.term_names_
+    np.testing.assert_array_equal(model.coef_, plain.coef_)
+    for given, expected in zip(mixed, values, strict=True):
+        np.testing.assert_array_equal(model.predict(given), plain.predict(expected))
+
+
+def test_a_model_of_words_answers_for_truth_values_and_the_other_way_round() -> None:
+    values = pd.concat(sites_with_truth())
+    words = values.assign(s=values.s.astype(str))
+    of_values = BayesianLinearRegression(formula="y ~ x + s").fit(values)
+    of_words = BayesianLinearRegression(formula="y ~ x + s").fit(words)
+    for model in (of_values, of_words):
+        np.testing.assert_allclose(model.predict(words), of_values.predict(values), rtol=1e-12)
+        np.testing.assert_allclose(model.predict(values), of_values.predict(values), rtol=1e-12)
+
+
+def test_truth_values_beside_digits_in_quotes_are_refused() -> None:
+    values = sites_with_truth()
+    values[2] = values[2].assign(s=lambda f: f.s.astype(int).astype(str))
+    with pytest.raises(ValueError, match="words and numbers"):
+        BayesianLinearRegression(formula="y ~ C(s)", network=Network.chain(3)).fit(values)

@@ -10,6 +10,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import NotFittedError
 from statsmodels.duration.hazard_regression import PHReg
 from statsmodels.duration.survfunc import SurvfuncRight
 
@@ -330,7 +331,12 @@ def test_a_stratum_is_named_by_its_label() -> None:
             np.testing.assert_allclose(
                 spread.predict_survival_function(head, at, site=site), expected, rtol=1e-6
             )
-    cut = CoxRegression(network=Network.chain(2)).fit(whole[["age"]], whole.time, whole.died)
+        with pytest.raises(ValueError, match=r"say whose with site=, one of \[0, 1\]"):
+            spread.predict_survival_function(head, at)
+        by_site = spread.predict_survival_function([head, head], at)
+        np.testing.assert_allclose(np.stack(by_site), np.stack([short, long]), rtol=1e-6)
+    with pytest.warns(UserWarning, match="one table is cut into 2 parts"):
+        cut = CoxRegression(network=Network.chain(2)).fit(whole[["age"]], whole.time, whole.died)
     assert cut.predict_survival_function(whole[["age"]], at, site=1).shape == (150, 1)
 
 
@@ -506,3 +512,45 @@ def test_baseline_hazards_are_those_of_their_stratum() -> None:
             expected.append(total)
         np.testing.assert_array_equal(steps, times)
         np.testing.assert_allclose(hazard, expected, rtol=1e-12)
+
+
+def test_sampled_times_follow_the_fitted_hazards() -> None:
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=(4000, 1))
+    time = rng.weibull(1.5, 4000) * 10.0 * np.exp(-0.5 * x[:, 0])
+    model = PiecewiseExponentialRegression(n_intervals=20).fit(x, time, np.ones(4000))
+    rows = np.repeat([[-1.0], [1.0]], 20_000, axis=0)
+    drawn = model.sample(rows, random_state=1)
+    for at in (2.0, 8.0):
+        alive = [float((part > at).mean()) for part in np.split(drawn, 2)]
+        np.testing.assert_allclose(
+            alive, model.predict_survival_function(rows[[0, -1]], [at])[:, 0], atol=0.05
+        )
+
+
+def test_a_fit_that_has_failed_is_no_fit() -> None:
+    whole = table()
+    model = PiecewiseExponentialRegression(formula="~ age", time_varying="stage")
+    with pytest.raises(ValueError, match="time_varying names 'stage'"):
+        model.fit(whole, time="time", event="died")
+    with pytest.raises(NotFittedError):
+        model.predict(whole)
+
+
+@pytest.mark.parametrize("name", ["sex", "C(sex)", "C(sex)[T.m]"])
+def test_a_column_names_its_levels_as_terms_that_vary(name: str) -> None:
+    whole = table()
+    model = PiecewiseExponentialRegression(
+        formula="~ age + C(sex)", time_varying=name, n_intervals=2
+    )
+    model.fit(whole, time="time", event="died")
+    assert [t.split(" ")[0] for t in model.term_names_] == ["age", *["C(sex)[T.m]"] * 2]
+
+
+def test_tables_state_the_prior_and_the_strata() -> None:
+    whole = table().assign(ward=lambda d: np.arange(len(d)) % 2)
+    cox = of_columns(CoxRegression(formula="~ age", prior_precision=1e-6), whole)
+    assert "prior precision 1e-06" in str(cox.summary())
+    assert "stratified by site," in str(cox.summary())
+    cox.fit(whole, time="time", event="died", strata="ward")
+    assert "stratified by site and strata" in str(cox.summary())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ from dmfvi.models.mixed.model import DISPERSED, FAMILIES
 from dmfvi.models.mixed.new_groups import new_group_quantiles
 from dmfvi.models.mixed.shared_labels import CommonLabels
 from dmfvi.models.regression.base import Regression
-from dmfvi.shard_lists import joined
+from dmfvi.models.regression.labels import labels_of
+from dmfvi.shard_lists import answering_sites, joined
 from dmfvi.summary_table import Row, SummaryTable, rows_of
 from dmfvi.validation import check_level
 
@@ -47,16 +49,12 @@ class MixedAnswers(Regression):
     _varies: list[int]
     _common: CommonLabels
     _group_keys: list[Any]
+    _apart: bool
 
     @property
     def _fitted_family(self) -> str:
         """That of the fit, whatever the parameter is now."""
         return str(self._model.family)
-
-    @property
-    def _slopes(self) -> tuple[str, ...]:
-        """Names of terms with random slopes."""
-        raise NotImplementedError
 
     def _offset(self, given: dict[str, FloatArray], n: int) -> FloatArray:
         """Known parts of linear predictors."""
@@ -86,6 +84,26 @@ class MixedAnswers(Regression):
         return np.array(
             [np.sqrt(np.square(turn @ self._model.factor(theta)).sum(1)) for theta in draws]
         )
+
+    @property
+    def _effect_names(self) -> list[str]:
+        """What differs from group to group."""
+        names = self._names()
+        return ["Intercept", *(names[position] for position in self._varies)]
+
+    def _correlations(self) -> list[tuple[str, FloatArray]]:
+        """Draws of the effects' correlations in the data's units."""
+        belief, turn = self._model.posterior(self._belief), self._effect_units()
+        draws = belief.sample(np.random.default_rng(0), DRAWS)
+        roots = np.array([turn @ self._model.factor(theta) for theta in draws])
+        roots /= np.sqrt(np.square(roots).sum(-1, keepdims=True))
+        return [
+            (
+                f"correlation of {one} and {other} by group",
+                np.einsum("ni,ni->n", roots[:, a], roots[:, b]),
+            )
+            for (a, one), (b, other) in combinations(enumerate(self._effect_names), 2)
+        ]
 
     def _draws(self, rng: np.random.Generator, n_draws: int) -> dict[str, FloatArray]:
         """Coefficients, deviations of the groups' effects, and noise variance or dispersion."""
@@ -120,7 +138,10 @@ class MixedAnswers(Regression):
         )
         ends = [0.5 - 0.5 * level, 0.5, 0.5 + 0.5 * level]
         draws = [*self._deviations().T]
-        labels = [f"sd of {name} by group" for name in ("Intercept", *self._slopes)]
+        labels = [f"sd of {name} by group" for name in self._effect_names]
+        for label, correlation in self._correlations():
+            labels.append(label)
+            draws.append(correlation)
         if self._fitted_family in DISPERSED:
             p = self.posterior_.parameters()
             at = len(names)
@@ -134,7 +155,8 @@ class MixedAnswers(Regression):
             rows.append(Row(label, middle, float(values.std()), low, high, None, None, None))
         title = f"{self._fitted_family} mixed model, {LINK[self._fitted_family]} link"
         facts = self._facts()
-        facts.insert(1, ("groups", f"{self.n_groups_}"))
+        which = ", the sites" if getattr(self, "_groups_are_sites", False) else ""
+        facts.insert(1, ("groups", f"{self.n_groups_}{which}"))
         exact = self._belief.evidence is not None  # too few draws leave the Gaussian at the mode
         facts.append(("posterior", "means and covariance" if exact else "Gaussian at the mode"))
         return SummaryTable(title, facts, level, ratio, rows)
@@ -157,20 +179,56 @@ class MixedAnswers(Regression):
         spread = scale**2 * np.square(effects).sum(1)
         return mean + self._offset(known, len(rows)), scale**2 * np.maximum(own, 0.0), spread
 
+    @answering_sites
     def predict(
-        self, X: Any, return_std: bool = False, *, offset: Any = None, exposure: Any = None
+        self,
+        X: Any,
+        return_std: bool = False,
+        *,
+        groups: Any = None,
+        site: Any = None,
+        offset: Any = None,
+        exposure: Any = None,
     ) -> Any:
-        """Expected targets in a group that is not known (bernoulli, binomial: the probability of 1), averaged over groups and coefficients.
+        """Expected targets (bernoulli, binomial: the probability of 1).
 
-        Groups are those of the effects' median deviations: averaged over these, too, a log link's expectation would be infinite. With ``return_std`` also the posterior deviation of the expected target.
+        Without ``groups`` they are those in a group that is not known, averaged over groups and coefficients. Groups are those of the effects' median
+        deviations: averaged over these, too, a log link's expectation would be infinite. With ``return_std`` also the posterior deviation of
+        the expected target.
+
+        With ``groups``, one label a row or the name of a column, rows of the groups of a ``site`` of this process have those groups' effects
+        (``random_effects``) and coefficients at their means, as predictions of lme4 have; rows of other groups are answered as without.
         """
-        mean, own, groups = self._predictor(X, offset, exposure)
+        mean, own, groups_own = self._predictor(X, offset, exposure)
         link = LINK[self._fitted_family]
-        expected = expected_response(link, mean, own + groups)
+        expected = expected_response(link, mean, own + groups_own)
+        if groups is not None:
+            if return_std:
+                raise ValueError(
+                    "return_std is for groups that are not known: leave out groups, or return_std"
+                )
+            known, effect = self._effects_at(X, groups, site)
+            expected = np.where(known, response(link, mean + effect), expected)
         if not return_std:
             return expected
-        ends = [expected_response(link, mean + s * np.sqrt(own), groups) for s in (-1.0, 1.0)]
+        ends = [expected_response(link, mean + s * np.sqrt(own), groups_own) for s in (-1.0, 1.0)]
         return expected, 0.5 * (ends[1] - ends[0])
+
+    def _effects_at(self, X: Any, groups: Any, site: Any) -> tuple[NDArray[np.bool_], FloatArray]:
+        """Which rows are of a site's groups, and what these add to their linear predictors."""
+        labels, _ = labels_of(X, groups, "groups")
+        by_label = effects = self.random_effects(site)
+        if self._apart:  # keys are (site, label)
+            if site is None and len({key[0] for key in effects}) > 1:
+                raise ValueError(
+                    "equal labels of two sites are two groups: say whose these are with site="
+                )
+            by_label = {key[1]: value for key, value in effects.items()}
+        rows = self._checked_rows(X)[:, self._varies]
+        known = np.array([label in by_label for label in labels.tolist()], dtype=bool)
+        none = np.zeros(1 + rows.shape[1])
+        found = np.array([by_label.get(label, none) for label in labels.tolist()])
+        return known, found[:, 0] + np.einsum("ni,ni->n", found[:, 1:], rows)
 
     def predict_interval(
         self, X: Any, level: float = 0.9, *, offset: Any = None, exposure: Any = None
@@ -183,16 +241,18 @@ class MixedAnswers(Regression):
         gaps = new_group_quantiles(self._model, self._belief.q, design, self._varying(design), ends)
         return response(link, mean + scale * gaps[0]), response(link, mean + scale * gaps[1])
 
-    def random_effects(self, site: int = 0) -> dict[Any, FloatArray]:
-        """Posterior means of the effects (intercept at covariates of zero, slopes) of a site's groups, shrunken to zero, at the mode.
+    def random_effects(self, site: int | None = None) -> dict[Any, FloatArray]:
+        """Posterior means of the effects (intercept at covariates of zero, slopes) of groups, shrunken to zero, at the mode.
 
-        Keys are the labels with their own type; with ``nested`` and a list of sites, pairs (site, label). Effects are in the process that has the
+        Groups are those of one ``site`` of this process, or of all of them. Keys are the labels with their own type; with ``nested`` and a list of sites, pairs (site, label). Effects are in the process that has the
         rows, and in no file.
         """
         check_is_fitted(self)
         known = getattr(self, "_effects", None)
         if known is None:
             raise ValueError("effects of groups are not in files: fit the model where the rows are")
+        if site is None:
+            return {label: effect for each in known for label, effect in each.items()}
         if not 0 <= site < len(known):
             raise ValueError(f"site must be below {len(known)}, received {site}")
         return dict(known[site])

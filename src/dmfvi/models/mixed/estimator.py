@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
@@ -28,7 +29,7 @@ from dmfvi.models.mixed.model import DISPERSED, FAMILIES, POINTS, GroupedShard, 
 from dmfvi.models.mixed.shared_labels import CommonLabels, check_one_form, common_labels
 from dmfvi.models.moments import MOST_PARAMETERS, agree_on_moments
 from dmfvi.models.regression.base import VAGUE_INTERCEPT, agree_on_weighted_units
-from dmfvi.models.regression.columns import is_frame, summed
+from dmfvi.models.regression.columns import is_frame, summed, terms_named
 from dmfvi.models.regression.labels import labels_of, numbered, without_missing
 from dmfvi.models.regression.posterior import CoefficientPosterior
 from dmfvi.progress import live_draws
@@ -122,7 +123,7 @@ class MixedModel(MixedAnswers):
     approximation: Literal["moments", "laplace"] = "moments"
     tol: float = 1e-9
 
-    _kept = ("_target", "n_groups_", "_varies")
+    _kept = ("_target", "n_groups_", "_varies", "_groups_are_sites")
 
     @staticmethod
     def _from_columns(  # type: ignore[override]
@@ -149,7 +150,7 @@ class MixedModel(MixedAnswers):
     ) -> Self:
         """Fit to X (n, D), y (n,) and groups, one label a row, or to one array of each per site.
 
-        ``groups``, ``offset``, ``exposure`` (log link) and ``trials`` (binomial) may be names of columns of frames; None is one group a site. One array is cut
+        ``groups``, ``offset``, ``exposure`` (log link) and ``trials`` (binomial) may be names of columns of frames. Without ``groups`` each table of a list is one group. One array is cut
         between groups. Rows without a label are refused, or left out and counted as ``missing`` says.
         """
         self._check_settings()
@@ -165,12 +166,12 @@ class MixedModel(MixedAnswers):
             lambda part: agree_on_target(family, centred, part[1], vague), parts
         )[0]
         names = self._names()
-        unknown = [name for name in self._slopes if name not in names]
-        if unknown:
-            raise ValueError(f"random_slopes names {unknown}, which are none of the terms {names}")
-        self._varies = [names.index(name) for name in self._slopes]
+        slopes = terms_named(self._slopes, names, "random_slopes")
+        _check_slopes(slopes)
+        self._varies = [names.index(name) for name in slopes]
         counts = [np.array([float(len(np.unique(group)))]) for _, _, group in parts]
         self.n_groups_ = round(float(summed(session, counts)[0])) - self._common.repeated
+        self._warn_of_one_group(groups)
         model = self._make_model()
         shards: list[Any] = [self._prepared(*part) for part in parts]
         if self._common.n_shared:
@@ -238,10 +239,7 @@ class MixedModel(MixedAnswers):
         slopes = self._slopes
         if len(set(slopes)) < len(slopes):
             raise ValueError(f"random_slopes names a term twice, received {list(slopes)}")
-        if 1 + len(slopes) > max(POINTS):
-            raise ValueError(
-                f"random_slopes are {max(POINTS) - 1} at most, received {len(slopes)}: quadrature has too many points"
-            )
+        _check_slopes(slopes)
 
     @property
     def _slopes(self) -> tuple[str, ...]:
@@ -273,6 +271,7 @@ class MixedModel(MixedAnswers):
         apart = listed and (self.nested or labels is None)
         if labels is None:
             labels = [np.full(size, None) for size in sizes] if listed else np.full(sizes[0], None)
+        self._apart, self._groups_are_sites = apart, groups is None
         marks, known = numbered(np.concatenate(labels) if listed else labels)
         if apart:
             site = np.repeat(np.arange(len(sizes)), sizes)
@@ -315,6 +314,21 @@ class MixedModel(MixedAnswers):
         if alone or self.nested:
             return CommonLabels([{}] * len(each), 0, 0)
         return common_labels(session, each, refuse=not self.across_sites)
+
+    def _warn_of_one_group(self, groups: Any) -> None:
+        """Effects of one group say nothing of how much groups differ."""
+        if self.n_groups_ > 1:
+            return
+        what = (
+            "no groups are given, so all rows are one group: pass groups, one label for each row or the name of a column"
+            if groups is None
+            else "groups has one label only"
+        )
+        warnings.warn(
+            f"{what}; how much groups differ is known from the prior alone",
+            UserWarning,
+            stacklevel=3,
+        )
 
     def _check_values(self, target: NDArray[Any]) -> None:
         if self.family == "bernoulli":
@@ -422,6 +436,13 @@ class MixedModel(MixedAnswers):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def _check_slopes(slopes: Sequence[str]) -> None:
+    if 1 + len(slopes) > max(POINTS):
+        raise ValueError(
+            f"random_slopes are {max(POINTS) - 1} at most, received {len(slopes)}, {list(slopes)}: quadrature has too many points"
+        )
 
 
 def _between_groups(labels: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.int64]:

@@ -203,6 +203,10 @@ class Regression(TabularRegression):
         change[d, d] = 1.0
         return change
 
+    def __sklearn_is_fitted__(self) -> bool:
+        """Attributes of a fit that has failed halfway do not count."""
+        return hasattr(self, "posterior_")
+
     # -- the table ----------------------------------------------------------------------------
 
     def coefficient_table(self, level: float = 0.9) -> SummaryTable:

@@ -24,6 +24,8 @@ DIGITS = "digits in quotes"
 FEWEST_IDS, OWN_LEVELS = 10, 0.5
 #: from here on floating point does not have all whole numbers
 LARGEST_EXACT = 2.0**53
+#: what text files make of truth values
+TRUTH_WORDS = {"true": True, "false": False}
 #: a level of a column
 Level = str | int | float | bool
 
@@ -204,6 +206,22 @@ def categorical(column: Column, words: bool = False) -> Column:
     return Column(values, TEXT)
 
 
+def terms_named(wanted: Sequence[str], terms: Sequence[str], what: str) -> list[str]:
+    """The terms that are named, each by itself, as part of a formula or, all levels of it, as a column."""
+    found: list[str] = []
+    for name in wanted:
+        starts = f"{name}[", f"C({name})[", f"C({name},"
+        own = [term for term in terms if term == name] or [
+            term for term in terms if ":" not in term and term.startswith(starts)
+        ]
+        if not own:
+            raise ValueError(
+                f"{what} names {name!r}, which is none of the terms {list(terms)[:20]}"
+            )
+        found += [term for term in own if term not in found]
+    return found
+
+
 # -- what sites agree on --------------------------------------------------------------------
 
 
@@ -288,14 +306,17 @@ def _merged(name: str, described: list[list[Any]]) -> tuple[Level, ...] | None:
         raise ValueError(f"column {name!r} holds {words}: give it one type at all sites")
     seen = {site: levels for site, (kind, levels, *_) in enumerate(described) if kind != EMPTY}
     union = {level for levels in seen.values() for level in levels}
+    if kinds == {TRUTH, TEXT} and all(_truth_of(level) is not None for level in union):
+        return (False, True)
+    _refuse_two_types(name, union)
     ordered = {site: seen[site] for site in seen if described[site][3]}
     if ordered:
         return _common_order(name, ordered, union)
     declared = [levels for site, levels in seen.items() if described[site][2]]
     if declared and all(levels == declared[0] for levels in declared):
         rest = union - set(declared[0])
-        return (*declared[0], *_sorted(name, rest))
-    return tuple(_sorted(name, union))
+        return (*declared[0], *_sorted(rest))
+    return tuple(_sorted(union))
 
 
 def _common_order(
@@ -335,21 +356,38 @@ def _unlike(orders: Mapping[int, list[Level]]) -> tuple[int, int]:
     return min(pairs, key=agree)
 
 
-def _sorted(name: str, levels: set[Level]) -> list[Level]:
+def _truth_of(level: Level) -> bool | None:
+    """The truth value that a level is, or names."""
+    return level if isinstance(level, bool) else TRUTH_WORDS.get(str(level).lower())
+
+
+def _refuse_two_types(name: str, levels: set[Level]) -> None:
     words = [isinstance(level, str) for level in levels]
     if any(words) and not all(words):
         raise ValueError(
-            f"column {name!r} has words and numbers as levels, {sorted(map(str, levels))[:6]}: use one of them at all sites"
+            f"column {name!r} has words and numbers (or truth values) as levels, {sorted(map(repr, levels))[:6]}: use one of them at all sites"
         )
+
+
+def _sorted(levels: set[Level]) -> list[Level]:
     if any(not isinstance(level, bool) for level in levels):  # 1 and True are one level
         levels = {int(level) if isinstance(level, bool) else level for level in levels}
     return sorted(levels, key=in_order)
 
 
 def with_known_levels(name: str, column: Column, known: Sequence[Level], where: str = "") -> Column:
-    """The column with its values as ``known`` has them, where 1 is True; levels that no site had at the fit are refused."""
+    """The column with its values as ``known`` has them, where 1 is True; levels that no site had at the fit are refused.
+
+    Truth values may be words in one place, as in text files, and values in the other.
+    """
     same, missing = {level: level for level in known}, column.missing
-    strange = set(column.values[~missing].tolist()) - set(known)
+    present = set(column.values[~missing].tolist())
+    by_truth = {truth: level for level in known if (truth := _truth_of(level)) is not None}
+    for level in present - set(known):
+        truth = _truth_of(level)
+        if truth in by_truth and isinstance(level, str) != isinstance(by_truth[truth], str):
+            same[level] = by_truth[truth]
+    strange = present - set(same)
     if strange:
         shown = sorted(strange, key=str)[:5]
         raise ValueError(

@@ -140,7 +140,12 @@ class SurvivalRegression(Regression):
     def _facts(self) -> list[tuple[str, str]]:
         sites = getattr(self, "consensus_", {}).get("nodes", 1)
         counts = [("n", f"{self.n_subjects_}"), ("events", f"{self.n_events_}")]
-        return [*counts, *self._table_facts(), ("sites", f"{sites}")]
+        return [
+            *counts,
+            *self._table_facts(),
+            ("sites", f"{sites}"),
+            ("prior", self._prior_words()),
+        ]
 
     # -- predictions --------------------------------------------------------------------------
 

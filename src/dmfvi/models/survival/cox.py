@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
@@ -18,8 +19,9 @@ from dmfvi.models.regression.posterior import CoefficientPosterior
 from dmfvi.models.survival.base import SurvivalRegression
 from dmfvi.models.survival.model import CoxShard, StratifiedCox
 from dmfvi.models.survival.times import check_pairs, checked_times, pair_of
+from dmfvi.shard_lists import answering_sites
 from dmfvi.summary_table import SummaryTable, rows_of
-from dmfvi.validation import check_choice
+from dmfvi.validation import check_choice, is_shard_list
 
 #: default prior precision of coefficients in agreed units
 WEAK = 1.0
@@ -95,6 +97,13 @@ class CoxRegression(SurvivalRegression):
         """
         check_choice("ties", self.ties, ["efron", "breslow"])
         session = self._exact_session()
+        if session.whole and not session.pooled and not is_shard_list(X):
+            warnings.warn(
+                f"one table is cut into {session.network.n_nodes} parts in the order of its rows, and each part has a baseline hazard of its own: pass one "
+                "table per site, or PiecewiseExponentialRegression, whose answer is the same for any cut",
+                UserWarning,
+                stacklevel=2,
+            )
         parts, weights, strata_here = self._subjects(
             X, y, event, time, session, weight=sample_weight, strata=strata
         )
@@ -154,7 +163,9 @@ class CoxRegression(SurvivalRegression):
             level,
             [True] * len(names),
         )
-        title = f"Cox regression, stratified by site, {self.ties} ties"
+        labels = {label for _, label in getattr(self, "_stratum_keys", [])}
+        inside = " and strata" if len(labels) > 1 else ""
+        title = f"Cox regression, stratified by site{inside}, {self.ties} ties"
         return SummaryTable(title, self._facts(), level, "hazard ratio", rows)
 
     def _relative(self, X: Any) -> tuple[FloatArray, FloatArray]:
@@ -163,21 +174,28 @@ class CoxRegression(SurvivalRegression):
         variance = np.einsum("ni,ij,nj->n", design, p["covariance"], design, optimize=True)
         return design @ p["mean"], np.maximum(variance, 0.0)
 
+    @answering_sites
     def predict_survival_function(
-        self, X: Any, times: ArrayLike, *, site: int = 0, stratum: Any = None
+        self, X: Any, times: ArrayLike, *, site: Any = None, stratum: Any = None
     ) -> FloatArray:
         """Probability to survive each time (n, n_times) with a site's Breslow baseline, at the posterior mean.
 
-        ``site`` is one of this process's, as its rows were given; ``stratum`` is the label of one of the strata inside it, and may be None where it has
-        one only.
+        ``site`` is one of this process's, as its rows were given, and may be None where there is one only; rows in a list are those of the sites, one
+        after the other. ``stratum`` is the label of one of the strata inside it, and may be None where it has one only.
         """
         check_is_fitted(self)
         known = getattr(self, "_baselines", None)
         if known is None:
             raise ValueError("baseline hazards are not in files: fit the model where the rows are")
+        sites = sorted({position for position, _ in known})
+        if site is None and len(sites) == 1:
+            site = sites[0]
         labels = [label for position, label in known if position == site]
         if not labels:
-            sites = sorted({position for position, _ in known})
+            if site is None:
+                raise ValueError(
+                    f"every site has a baseline hazard of its own: say whose with site=, one of {sites}"
+                )
             raise ValueError(f"site {site!r} is none of this process's, which are {sites}")
         if stratum is None and len(labels) == 1:
             stratum = labels[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import Any, Self
@@ -17,6 +17,7 @@ from dmfvi.inference.result import InferenceObserver
 from dmfvi.linalg import FloatArray
 from dmfvi.models.glm.estimator import GlmEstimator
 from dmfvi.models.regression.base import agree_on_weighted_units
+from dmfvi.models.regression.columns import terms_named
 from dmfvi.models.survival.base import SurvivalRegression
 from dmfvi.models.survival.times import (
     agree_on_quantiles,
@@ -138,19 +139,14 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
 
     def _varying(self) -> list[int]:
         """Places of the terms whose effect varies."""
-        wanted = self._time_varying
-        unknown = [name for name in wanted if name not in self._base_terms]
-        if unknown:
-            raise ValueError(
-                f"time_varying names {unknown[:5]}, which are none of the terms {self._base_terms[:20]}"
-            )
-        return [self._base_terms.index(name) for name in wanted]
+        return [self._base_terms.index(name) for name in self._time_varying]
 
     @property
-    def _time_varying(self) -> tuple[str, ...]:
-        """``time_varying``, also where one name was given as it is."""
+    def _time_varying(self) -> list[str]:
+        """The terms of ``time_varying``, also where one name was given as it is or a column stands for its levels."""
         given = self.time_varying
-        return (given,) if isinstance(given, str) else tuple(given)
+        wanted = (given,) if isinstance(given, str) else tuple(given)
+        return terms_named(wanted, self._base_terms, "time_varying")
 
     def _at_risk(
         self, x: FloatArray, pairs: FloatArray, weight: FloatArray
@@ -262,6 +258,19 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
             at += width
         return np.array(made)
 
+    def sample(self, X: Any, random_state: Any = None) -> FloatArray:  # type: ignore[override]
+        """Times until the event for rows X from the posterior predictive distribution, the hazard after the last breakpoint going on."""
+        check_is_fitted(self)
+        x = self._checked_rows(X)
+        rng = generator_of(random_state)
+        theta = np.asarray(self._belief_normal.sample(rng, 1))
+        rest, times = rng.exponential(size=len(x)), np.zeros(len(x))
+        for low, high, rate in self._rates(x, theta):  # until the cumulative hazard is used up
+            used = np.minimum(rest / rate[0], high - low)
+            times += used
+            rest = np.where(used < high - low, 0.0, rest - used * rate[0])
+        return times
+
     def predict_cumulative_hazard(self, X: Any, times: ArrayLike) -> FloatArray:
         """Posterior mean of the cumulative hazard of each row at each time (n, n_times)."""
         return self._by_draws(X, times, lambda hazards: hazards.mean(0))
@@ -294,13 +303,15 @@ class PiecewiseExponentialRegression(SurvivalRegression, GlmEstimator):  # type:
 
     def _hazards(self, x: FloatArray, at: FloatArray, theta: FloatArray) -> FloatArray:
         """Cumulative hazards under draws of the posterior (draws, n, n_times)."""
-        edges = self._edges
         total = np.zeros((DRAWS, len(x), len(at)))
-        for k in range(len(edges) - 1):
-            risk = np.clip(at - edges[k], 0.0, edges[k + 1] - edges[k])
-            if not risk.any():
-                continue
-            design = self._design(self._interval_rows(x, np.full(len(x), k)))
-            rate = np.exp(self._target.shift + theta @ design.T)
-            total += rate[:, :, None] * risk
+        for low, high, rate in self._rates(x, theta):
+            risk = np.clip(at - low, 0.0, high - low)
+            if risk.any():
+                total += rate[:, :, None] * risk
         return total
+
+    def _rates(self, x: FloatArray, theta: FloatArray) -> Iterator[tuple[float, float, FloatArray]]:
+        """Each interval's ends, and hazards in it under draws of the posterior (draws, n)."""
+        for k, (low, high) in enumerate(pairwise(self._edges.tolist())):
+            design = self._design(self._interval_rows(x, np.full(len(x), k)))
+            yield low, high, np.exp(self._target.shift + theta @ design.T)
