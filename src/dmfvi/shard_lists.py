@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmfvi.validation import is_shard_list
 
@@ -41,13 +42,64 @@ def _is_array(part: Any) -> bool:
     return isinstance(part, np.ndarray) or hasattr(part, "columns")
 
 
+class IncompleteRows(ValueError):
+    """Rows of one table that lack something; ``complete`` says which do not."""
+
+    def __init__(self, text: str, complete: NDArray[np.bool_]) -> None:
+        super().__init__(text)
+        self.complete = complete
+
+
+def some_rows(part: Any, kept: NDArray[np.bool_]) -> Any:
+    """Some rows of a pandas or polars frame, a list or an array."""
+    if hasattr(part, "columns"):
+        return part[kept] if hasattr(part, "iloc") else part.filter(kept)
+    return np.asarray(part)[kept]
+
+
+def values_of(named: Mapping[str, Any], kept: NDArray[np.bool_]) -> dict[str, Any]:
+    """Keywords; those with one value a row for some rows."""
+    n = len(kept)
+    return {
+        name: some_rows(value, kept) if np.ndim(value) == 1 and len(value) == n else value
+        for name, value in named.items()
+    }
+
+
+def _answer_of_complete_rows(
+    method: Callable[..., Any], self: Any, X: Any, others: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    """The method's answer, with nothing for rows that lack something where a model leaves out such rows."""
+    try:
+        return method(self, X, *others, **named)
+    except IncompleteRows as found:
+        if not getattr(self, "_leaves_out_rows", False) or not found.complete.any():
+            raise
+        kept = found.complete
+    answer = method(self, some_rows(X, kept), *others, **values_of(named, kept))
+    if isinstance(answer, tuple):
+        return tuple(_spread(part, kept) for part in answer)
+    return _spread(answer, kept)
+
+
+def _spread(answer: NDArray[Any], kept: NDArray[np.bool_]) -> NDArray[Any]:
+    """The answers in their rows, NaN in the others; None beside labels."""
+    numbers = answer.dtype.kind == "f"
+    made = np.full((len(kept), *answer.shape[1:]), np.nan if numbers else None)
+    made[kept] = answer
+    return made
+
+
 def answering_lists(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method with a list of answers for a list of shards; keywords may be lists of one value per shard."""
+    """The method with a list of answers for a list of shards; keywords may be lists of one value per shard.
+
+    Where a model leaves out rows that lack something, such rows of a frame are answered by NaN (labels: None).
+    """
 
     @wraps(method)
     def answer(self: Any, X: Any, *others: Any, **named: Any) -> Any:
         if not is_list_of_shards(X, getattr(self, "_data_form", "rows")):
-            return method(self, X, *others, **named)
+            return _answer_of_complete_rows(method, self, X, others, named)
         made = []
         for i, part in enumerate(X):
             own = {
@@ -55,7 +107,7 @@ def answering_lists(method: Callable[..., Any]) -> Callable[..., Any]:
                 for name, each in named.items()
             }
             try:
-                made.append(method(self, part, *others, **own))
+                made.append(_answer_of_complete_rows(method, self, part, others, own))
             except ValueError as error:
                 text = str(error)
                 prefix = "" if "shard " in text else f"shard {i}: "

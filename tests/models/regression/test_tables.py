@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.model_selection import cross_val_score
 
 import dmfvi
 from cli_run import dmfvi_command
@@ -465,3 +466,56 @@ def test_labels_of_a_linear_regression_are_refused_with_the_model_that_takes_the
     rows = np.arange(12.0).reshape(6, 2) ** 2
     with pytest.raises(ValueError, match=r"numbers, received 'yes'.*BayesianLogisticRegression"):
         BayesianLinearRegression().fit(rows, ["yes", "no"] * 3)
+
+
+def gappy() -> pd.DataFrame:
+    rng = np.random.default_rng(11)
+    made = pd.DataFrame({"x": rng.normal(size=80), "ward": rng.choice(list("ew"), 80)})
+    made["count"] = rng.poisson(np.exp(0.4 * made.x)).astype(float)
+    made["years"] = rng.uniform(0.5, 2.0, 80)
+    made["died"] = np.where(made.x + rng.normal(size=80) > 0, "yes", "no")
+    made.loc[[3, 8], "x"] = np.nan
+    made.loc[5, "ward"] = None
+    made.loc[9, "count"] = np.nan
+    return made
+
+
+@pytest.mark.parametrize("polars_frame", [False, True])
+def test_rows_that_a_fit_leaves_out_are_answered_by_nan(polars_frame: bool) -> None:
+    whole = gappy()
+    model = GeneralizedLinearModel(family="poisson", formula="count ~ x + ward").fit(whole)
+    given = pl.from_pandas(whole) if polars_frame else whole
+    lacking = [3, 5, 8]
+    answers = [model.predict(given), *model.predict_interval(given)]
+    answers.append(model.predict(given, exposure=whole.years.to_numpy()))
+    for answer in answers:
+        assert np.flatnonzero(np.isnan(answer)).tolist() == lacking
+    kept = whole.drop(index=lacking)
+    np.testing.assert_array_equal(answers[0][kept.index], model.predict(kept))
+    scored = model.score(given)
+    assert scored == model.score(kept.drop(index=9))
+    assert model.score([whole, kept]) == model.score(pd.concat([whole, kept]))
+    with pytest.raises(ValueError, match="sample 1 has no value in column 'x'"):
+        model.predict(whole.loc[[3]])
+    strict = GeneralizedLinearModel(
+        family="poisson", formula="count ~ x + ward", missing="raise"
+    ).fit(kept.drop(index=9))
+    with pytest.raises(ValueError, match="sample 4 has no value in column 'x'"):
+        strict.predict(whole)
+
+
+def test_labels_of_rows_that_are_left_out_are_none() -> None:
+    whole = gappy()
+    model = BayesianLogisticRegression(formula="died ~ x + ward").fit(whole)
+    labels = model.predict(whole)
+    assert [labels[row] for row in (3, 5, 8)] == [None] * 3
+    assert set(np.delete(labels, [3, 5, 8])) <= {"yes", "no"}
+    assert np.isnan(model.predict_proba(whole)[[3, 5, 8]]).all()
+    assert model.score(whole) == model.score(whole.drop(index=[3, 5, 8]))
+
+
+def test_cross_validation_leaves_out_incomplete_rows() -> None:
+    whole = gappy().drop(index=9)
+    model = GeneralizedLinearModel(family="poisson", formula="~ x + ward")
+    scores = cross_val_score(model, whole, whole["count"], cv=3)
+    assert np.isfinite(scores).all()

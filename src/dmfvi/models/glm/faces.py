@@ -255,13 +255,9 @@ class BayesianLogisticRegression(ClassifierMixin, GlmEstimator):
         mean, _ = self._logits(X)
         return mean[:, 0] if self._n_outputs == 1 else mean
 
-    def predict_proba(self, X: Any, return_std: bool = False, *, offset: Any = None) -> Any:
-        """Class probabilities averaged over the posterior (n, K).
-
-        With ``return_std`` also the posterior standard deviation of each class's x.w, on the logit scale.
-        """
+    def _chances(self, X: Any, offset: Any) -> tuple[FloatArray, FloatArray]:
         if not self._bounded:
-            return super().predict_proba(X, return_std, offset=offset)
+            return super()._chances(X, offset)
         self._refuse_offset(offset)
         mean, variance = self._logits(X)
         chance = predictive_probability(mean, variance)
@@ -269,7 +265,7 @@ class BayesianLogisticRegression(ClassifierMixin, GlmEstimator):
             chance = np.column_stack([1.0 - chance, chance])
         else:
             chance = chance / chance.sum(1, keepdims=True)
-        return (chance, np.sqrt(variance)) if return_std else chance
+        return chance, np.sqrt(variance)
 
     def predict_proba_interval(
         self, X: Any, level: float = 0.9, *, offset: Any = None, random_state: Any = 0

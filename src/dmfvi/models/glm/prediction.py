@@ -128,7 +128,7 @@ class GlmPredictions(Regression):
             self._refuse_exposure(exposure)
             if return_std:
                 raise ValueError(f"a {self.family} model predicts classes: use predict_proba")
-            chance = self.predict_proba(X, offset=offset)
+            chance, _ = self._chances(X, offset)
             return np.asarray(self.classes_[chance.argmax(1)])
         mean, variance = self._predictor(X, offset, exposure)
         expected = expected_response(self._link, mean, variance)
@@ -177,7 +177,7 @@ class GlmPredictions(Regression):
         )
         if self.family in LABELLED:
             self._refuse_exposure(exposure)
-            chance = self.predict_proba(X, offset=offset)
+            chance, _ = self._chances(X, offset)
             draws = rng.random((len(chance), 1))
             return np.asarray(self.classes_[(draws > chance.cumsum(1)[:, :-1]).sum(1)])
         made = self._new_targets(X, rng, 1, offset, exposure)
@@ -214,6 +214,11 @@ class GlmPredictions(Regression):
 
         With ``return_std`` also the posterior standard deviation of each class's log odds.
         """
+        chance, spread = self._chances(X, offset)
+        return (chance, spread) if return_std else chance
+
+    def _chances(self, X: Any, offset: Any) -> tuple[FloatArray, FloatArray]:
+        """Class probabilities averaged over the posterior, and deviations of the classes' log odds."""
         if self._family == "multinomial":
             self._refuse_offset(offset)
             mean, root = self._outputs(X)
@@ -227,15 +232,13 @@ class GlmPredictions(Regression):
                 for point, share in zip(points, shares, strict=True) if rows.any() else ():
                     outputs = mean[rows] + root[rows] @ point
                     chance[rows] += share * softmax(outputs @ turn.T, axis=1)
-            spread = np.sqrt(np.square(turn @ root).sum(-1))
-            return (chance, spread) if return_std else chance
+            return chance, np.sqrt(np.square(turn @ root).sum(-1))
         mean, variance = self._predictor(X, offset)
+        spread = np.sqrt(variance)[:, None]
         if self._family == "ordinal":
-            made = self._ordered_chances(X, offset)
-            return (made, np.sqrt(variance)[:, None]) if return_std else made
+            return self._ordered_chances(X, offset), spread
         chance = expected_response(self._link, mean, variance)
-        both = np.column_stack([1.0 - chance, chance])
-        return (both, np.sqrt(variance)[:, None]) if return_std else both
+        return np.column_stack([1.0 - chance, chance]), spread
 
     @available_if(_labelled)  # type: ignore[untyped-decorator]
     @answering_lists
@@ -396,14 +399,22 @@ class GlmPredictions(Regression):
         """Accuracy where targets are labels, R^2 of expected targets otherwise (binomial: of y / trials); y may be in the formula."""
         from sklearn.metrics import accuracy_score, r2_score  # 10 MB that a fit does not need
 
+        beside = {"offset": offset, "exposure": exposure}
+        given = {**beside, "trials": trials, "sample_weight": sample_weight}
+        X, y, given = self._scorable(X, y, given)
         rows = [self._checked_rows(X)]
-        y, weight = self._scored(X, y), joined_weights(sample_weight)
+        beside = {name: given[name] for name in beside}
+        y, weight, trials = (
+            self._scored(X, y),
+            joined_weights(given["sample_weight"]),
+            given["trials"],
+        )
         if self.family in LABELLED:
-            made = joined(self.predict(X, offset=offset, exposure=exposure))
+            made = joined(self.predict(X, **beside))
             return float(accuracy_score(y, made, sample_weight=weight))
         if self.family == "binomial" and trials is None:
             raise ValueError("the score of a binomial model needs trials, one number for each row")
-        expected = joined(self.predict(X, offset=offset, exposure=exposure))
+        expected = joined(self.predict(X, **beside))
         if trials is not None:
             times = self._row_values("trials", trials, X, rows)[0]
             tried = times > 0

@@ -299,7 +299,10 @@ class MixedAnswers(Regression):
         """R^2 of expected targets in groups that are not known (binomial: of y / trials where there are any); y may be in the formula."""
         from sklearn.metrics import r2_score  # 10 MB that a fit does not need
 
-        expected = joined(self.predict(X, offset=offset, exposure=exposure))
+        given = {"offset": offset, "exposure": exposure, "trials": trials}
+        X, y, given = self._scorable(X, y, given)
+        trials = given.pop("trials")
+        expected = joined(self.predict(X, **given))
         target = column_or_1d(self._scored(X, y))
         if (self._fitted_family == "binomial") != (trials is not None):
             needs = "needs trials" if self._fitted_family == "binomial" else "takes no trials"

@@ -20,6 +20,7 @@ from dmfvi.models.regression.columns import (
     with_known_levels,
 )
 from dmfvi.models.regression.imputation import JointGaussian
+from dmfvi.shard_lists import IncompleteRows
 from dmfvi.tags import stored_as
 
 
@@ -152,8 +153,9 @@ class TableDesign:
         if gaps.any():
             row = int(np.flatnonzero(gaps)[0])
             lacking = [name for name in self.columns if columns[name].missing[row]]
-            raise ValueError(
+            raise IncompleteRows(
                 f"{where}X contains NaN, sample {row + 1} has no value in column {lacking[0]!r}: a {who} predicts complete rows, "
-                "drop the row, or fit with missing='impute'"
+                "drop the row, or fit with missing='impute'",
+                ~gaps,
             )
         return self.matrix(self.filled(columns))[1]

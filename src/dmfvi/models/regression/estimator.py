@@ -231,7 +231,8 @@ class BayesianLinearRegression(RegressorMixin, Regression):
         """R^2 of the predictive means, over all rows where X and y are lists of shards; y may be in the formula."""
         from sklearn.metrics import r2_score  # 10 MB that a fit does not need
 
-        target, weight = self._scored(X, y), joined_weights(sample_weight)
+        X, y, given = self._scorable(X, y, {"sample_weight": sample_weight})
+        target, weight = self._scored(X, y), joined_weights(given["sample_weight"])
         return float(r2_score(target, joined(self.predict(X)), sample_weight=weight))
 
     def sample(self, X: Any, random_state: Any = None) -> FloatArray:

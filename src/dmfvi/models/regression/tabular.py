@@ -29,6 +29,7 @@ from dmfvi.models.regression.columns import (
 )
 from dmfvi.models.regression.design import TableDesign
 from dmfvi.models.regression.imputation import agree_on_gaussian
+from dmfvi.shard_lists import some_rows, values_of
 from dmfvi.validation import check_choice, is_shard_list, is_table, warn_of_ids
 
 #: stands in docstrings for the parameters below
@@ -305,6 +306,42 @@ class TabularRegression(NetworkEstimator):
                 [table.rows(part, who, f"shard {i}: ") for i, part in enumerate(X)]
             )
         return table.rows(X, who)
+
+    @property
+    def _leaves_out_rows(self) -> bool:
+        """Whether rows that lack something are left out, as in the fit."""
+        how = self.missing or ("drop" if self.formula is not None else "raise")
+        return how == "drop" and self._design_of_table is not None
+
+    def _scorable(
+        self, X: Any, y: Any, given: Mapping[str, Any]
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """The rows that can be scored: those with all covariates and a target, where others are left out."""
+        table, listed = self._design_of_table, is_shard_list(X)
+        parts = list(X) if listed else [X]
+        if table is None or not self._leaves_out_rows or not all(map(is_frame, parts)):
+            return X, y, dict(given)
+        beside = {"y": y, **given}
+        rows, values = [], []
+        for position, part in enumerate(parts):
+            own = {
+                name: value[position] if listed and isinstance(value, list | tuple) else value
+                for name, value in beside.items()
+            }
+            target = own["y"]
+            if target is None and self.formula is not None and formulas.target_of(self.formula):
+                target = _target(self.formula, part)
+            piece = _Piece(table.read(part), None if target is None else np.asarray(target), {})
+            kept = ~(table.incomplete(piece.columns) | piece.lacks_target)
+            rows.append(some_rows(part, kept))
+            values.append(values_of(own, kept))
+        made = {
+            name: [own[name] for own in values] if isinstance(value, list | tuple) else value
+            for name, value in beside.items()
+        }
+        if not listed:
+            made = values[0]
+        return rows if listed else rows[0], made.pop("y"), made
 
     def _scored(self, X: Any, y: Any) -> Any:
         """Targets of rows to score, those of all sites in one array: y, or the formula's left-hand side."""

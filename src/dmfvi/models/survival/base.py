@@ -167,8 +167,11 @@ class SurvivalRegression(Regression):
 
     def score(self, X: Any, y: Any = None, event: Any = None, *, time: Any = None) -> float:
         """Harrell's concordance of predicted risks with the order of events."""
+        given = {"event": event, "time": time}
+        X, y, given = self._scorable(X, y, given)
         risk = joined(self.predict(X))
-        pairs, _ = pairs_of(X, y if time is None else time, event)
+        time = given["time"]
+        pairs, _ = pairs_of(X, y if time is None else time, given["event"])
         return concordance(risk, np.concatenate(pairs) if is_shard_list(X) else pairs)
 
     def __sklearn_tags__(self) -> Any:
