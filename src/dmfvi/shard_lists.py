@@ -61,7 +61,7 @@ def values_of(named: Mapping[str, Any], kept: NDArray[np.bool_]) -> dict[str, An
     """Keywords; those with one value a row for some rows."""
     n = len(kept)
     return {
-        name: some_rows(value, kept) if np.ndim(value) == 1 and len(value) == n else value
+        name: some_rows(value, kept) if np.ndim(value) and len(value) == n else value
         for name, value in named.items()
     }
 

@@ -160,3 +160,30 @@ def test_nodes_integrate_the_pooled_dispersion(family: str) -> None:
     nodes = GeneralizedLinearModel(family=family, network=Network.chain(4)).fit(x[order], y[order])
     assert max(p.distance(pooled.posterior_) for p in nodes.node_posteriors_) < 1e-9
     assert len({p.agreed.pack().tobytes() for p in nodes.node_posteriors_}) == 1
+
+
+@pytest.mark.parametrize(("n", "d"), [(4, 1), (20, 40)])
+def test_mean_and_deviation_of_the_noise_are_those_of_its_skewed_posterior(n: int, d: int) -> None:
+    """Against integration over log noise variances, coefficients in closed form."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, d))
+    y = x[:, 0] + rng.normal(size=n)
+    model = GeneralizedLinearModel(family="gaussian").fit(x, y)
+    units, target = model._units, model._target
+    design = np.column_stack([(x - units.shift) / units.scale, np.ones(n)])
+    gaps = (y - target.shift) / target.scale
+    prior = model._model.prior_precision
+    by_coefficients = design / prior[:-1] @ design.T
+    psi = np.linspace(-20.0, 20.0, 4001)
+    log_density = []
+    for each in psi:
+        covariance = np.exp(each) * np.eye(n) + by_coefficients
+        square = gaps @ np.linalg.solve(covariance, gaps)
+        log_density.append(-0.5 * (np.linalg.slogdet(covariance)[1] + square + prior[-1] * each**2))
+    weight = np.exp(np.array(log_density) - max(log_density))
+    weight /= weight.sum()
+    noise = target.scale**2 * np.exp(psi)
+    assert model.dispersion_ == pytest.approx(weight @ noise, rel=0.02)
+    mean = weight @ np.sqrt(noise)
+    spread = np.sqrt(weight @ (np.sqrt(noise) - mean) ** 2)
+    assert model.coefficient_table().rows[-1].sd == pytest.approx(spread, rel=0.02)

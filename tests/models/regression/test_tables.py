@@ -519,3 +519,27 @@ def test_cross_validation_leaves_out_incomplete_rows() -> None:
     model = GeneralizedLinearModel(family="poisson", formula="~ x + ward")
     scores = cross_val_score(model, whole, whole["count"], cv=3)
     assert np.isfinite(scores).all()
+
+
+@pytest.mark.parametrize(
+    "term", ["scale(a)", "scale(a, center=False)", "center(np.log(a + 9)) * b"]
+)
+@pytest.mark.parametrize("first", [1, 39])
+def test_a_site_with_one_row_has_its_part_in_what_a_formula_learns(term: str, first: int) -> None:
+    rng = np.random.default_rng(0)
+    whole = pd.DataFrame({"a": rng.normal(size=40) + 3, "b": rng.normal(size=40)})
+    whole["y"] = whole.a + rng.normal(size=40)
+    pooled = BayesianLinearRegression(formula=f"y ~ {term}").fit(whole)
+    model = BayesianLinearRegression(formula=f"y ~ {term}", network=Network.chain(2))
+    model.fit([whole[:first], whole[first:]])
+    assert max(q.distance(pooled.posterior_) for q in model.node_posteriors_) < 1e-9
+
+
+def test_sites_may_have_the_columns_of_a_formula_in_any_order() -> None:
+    whole = gappy().dropna()
+    formula = "count ~ x + ward"
+    model = GeneralizedLinearModel(family="poisson", formula=formula, network=Network.chain(2))
+    turned = whole[whole.columns[::-1]]
+    model.fit([whole[:30], turned[30:]])
+    pooled = GeneralizedLinearModel(family="poisson", formula=formula).fit(whole)
+    assert model.posterior_.distance(pooled.posterior_) < 1e-9

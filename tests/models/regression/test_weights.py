@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +142,35 @@ def test_imputed_covariates_count_weights_as_rows() -> None:
     repeated = BayesianLinearRegression(missing="impute")
     repeated.fit(np.repeat(x, weight, axis=0), np.repeat(y, weight))
     np.testing.assert_allclose(model.coef_, repeated.coef_, rtol=1e-7)
+
+
+@pytest.mark.parametrize("term", ["center(a) * b", "scale(a)", "scale(a, center=False)"])
+def test_what_formulas_learn_counts_rows_by_their_weights(term: str) -> None:
+    rng = np.random.default_rng(4)
+    whole = pd.DataFrame({"a": rng.normal(size=90) + 3, "b": rng.normal(size=90)})
+    whole["w"] = rng.integers(0, 4, 90)
+    whole["y"] = whole.a * whole.b + rng.normal(size=90)
+    repeated = whole.loc[whole.index.repeat(whole.w)]
+    one = BayesianLinearRegression(formula=f"y ~ {term}").fit(repeated)
+    other = BayesianLinearRegression(formula=f"y ~ {term}").fit(whole, sample_weight="w")
+    assert other.posterior_.distance(one.posterior_) < 1e-9
+
+
+def test_summaries_say_how_much_rows_weigh() -> None:
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(60, 1))
+    weight = np.repeat([0.0, 1.0], [40, 20])
+    model = BayesianPoissonRegression().fit(x, rng.poisson(2.0, 60), weight)
+    assert "60 rows of weight 20 in all" in str(model.summary())
+
+
+def test_scores_take_the_name_of_the_weights() -> None:
+    rng = np.random.default_rng(4)
+    whole = pd.DataFrame({"a": rng.normal(size=50), "w": rng.integers(0, 4, 50).astype(float)})
+    whole["y"] = whole.a + rng.normal(size=50)
+    for kind in (BayesianLinearRegression, partial(GeneralizedLinearModel, family="gaussian")):
+        model = kind(formula="y ~ a").fit(whole, sample_weight="w")
+        named = model.score(whole, sample_weight="w")
+        assert named == model.score(whole, sample_weight=whole.w.to_numpy())
+        both = model.score([whole, whole], sample_weight="w")
+        assert both == pytest.approx(named, rel=1e-12)

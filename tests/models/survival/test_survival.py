@@ -554,3 +554,18 @@ def test_tables_state_the_prior_and_the_strata() -> None:
     assert "stratified by site," in str(cox.summary())
     cox.fit(whole, time="time", event="died", strata="ward")
     assert "stratified by site and strata" in str(cox.summary())
+
+
+@pytest.mark.parametrize("column", ["time", "died"])
+def test_scores_leave_out_rows_without_a_time_or_an_event(column: str) -> None:
+    """A missing time made the count of pairs endless."""
+    whole = table().assign(died=lambda d: d.died.astype(float))
+    gaps = whole.copy()
+    gaps.loc[3, column] = np.nan
+    model = of_columns(CoxRegression(formula="~ age"), gaps)
+    scored = model.score(gaps, time="time", event="died")
+    assert scored == model.score(whole.drop(index=3), time="time", event="died")
+    plain = CoxRegression().fit(whole[["age"]], whole.time, whole.died)
+    with pytest.raises(ValueError, match="every row needs a time and an event"):
+        plain.score(gaps[["age"]].to_numpy(), gaps.time, gaps.died)
+    assert 0.0 <= concordance(np.arange(3.0), np.array([[1.0, 1], [np.nan, 1], [2, 1]])) <= 1.0

@@ -68,15 +68,26 @@ class LogDispersion(NamedTuple):
 
     def quantile(self, probability: ArrayLike) -> FloatArray:
         """Points below which these parts of the posterior lie."""
-        from scipy.interpolate import CubicSpline  # a node that fits needs none
-
-        place = np.arange(len(self.points))  # in t, where the points are even
-        fine = np.linspace(0.0, place[-1], FINE)
-        psi, slope = (CubicSpline(place, self.points)(fine, order) for order in (0, 1))
-        log_density = CubicSpline(place, self.log_density)(fine)
-        density = np.exp(log_density - log_density.max()) * slope
+        psi, density = self._density()
         below = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))])
         return np.asarray(np.interp(np.asarray(probability) * below[-1], below, psi))
+
+    def moments(self, power: float = 1.0) -> tuple[float, float]:
+        """Mean and deviation of exp(power psi)."""
+        psi, density = self._density()
+        weight, values = density / density.sum(), np.exp(power * psi)
+        mean = float(weight @ values)
+        return mean, float(np.sqrt(weight @ (values - mean) ** 2))
+
+    def _density(self) -> tuple[FloatArray, FloatArray]:
+        """Points between those of the grid, even in t, and the density of t there."""
+        from scipy.interpolate import CubicSpline  # a node that fits needs none
+
+        position = np.arange(len(self.points))
+        fine = np.linspace(0.0, position[-1], FINE)
+        psi, slope = (CubicSpline(position, self.points)(fine, order) for order in (0, 1))
+        log_density = CubicSpline(position, self.log_density)(fine)
+        return psi, np.exp(log_density - log_density.max()) * slope
 
     def moved(self, by: float) -> LogDispersion:
         """In other units of the dispersion."""

@@ -152,6 +152,7 @@ class GlmEstimator(GlmPredictions):
             lambda t: agree_on_target(family, centred, t, vague), targets
         )[0]
         self.n_samples_ = round(self._units.n_samples)
+        self._log_dispersion = None
         model = self._make_model()
         prepared = [self._prepared(x, t) for x, t in zip(shards, targets, strict=True)]
         volume = -self._target.weight * float(np.log(self._target.scale))
@@ -359,6 +360,8 @@ class GlmEstimator(GlmPredictions):
         if shared and self._family != "ordinal":
             variance = p["covariance"][-1, -1]
             self.dispersion_ = float(np.exp(p["mean"][-1] + 0.5 * variance))
+            if self._log_dispersion is not None:
+                self.dispersion_ = self._log_dispersion.moments()[0]
         if self._family == "ordinal":
             psi = p["mean"][d:]
             self.cutpoints_ = psi[0] + np.append(0.0, np.cumsum(np.exp(psi[1:])))
@@ -403,6 +406,10 @@ class GlmEstimator(GlmPredictions):
         title = f"{self._family} regression, {self._link} link"
         return SummaryTable(title, self._facts(), level, ratio, rows)
 
+    @property
+    def _whole_weight(self) -> float:
+        return float(self._target.weight)
+
     def _dispersion_row(self, level: float) -> Row:
         """Median, deviation and interval of the dispersion, or of the noise's deviation."""
         p, (name, power) = self.posterior_.parameters(), DISPERSION[self._family]
@@ -412,7 +419,8 @@ class GlmEstimator(GlmPredictions):
             return row
         ends = self._log_dispersion.quantile([0.5 - 0.5 * level, 0.5, 0.5 + 0.5 * level])
         low, middle, high = (float(value) for value in np.exp(power * ends))
-        return row._replace(estimate=middle, lower=low, upper=high)
+        _, spread = self._log_dispersion.moments(power)
+        return row._replace(estimate=middle, sd=spread, lower=low, upper=high)
 
     def _cut_points(self) -> list[tuple[str, float, float]]:
         """Names, means and variances of an ordinal model's cut points, by the delta method."""

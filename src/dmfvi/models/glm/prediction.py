@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, softmax
+from scipy.special import ndtr, ndtri, softmax
 from sklearn.utils.metaestimators import available_if
 
 from dmfvi.estimator import generator_of
@@ -204,8 +204,15 @@ class GlmPredictions(Regression):
             )
 
     def _noise_of(self, theta: FloatArray) -> FloatArray:
-        """Noise variance or dispersion of draws in agreed units (n_draws, 1), in the data's."""
-        return np.asarray(self._target.scale**2 * np.exp(theta[:, -1:]))
+        """Noise variance or dispersion of draws in agreed units (n_draws, 1), in the data's.
+
+        Where its posterior is skewed, the draw has the same rank there as among q's.
+        """
+        if self._log_dispersion is None:
+            return np.asarray(self._target.scale**2 * np.exp(theta[:, -1:]))
+        p = self._belief_normal.parameters()
+        rank = ndtr((theta[:, -1:] - p["mean"][-1]) / np.sqrt(p["covariance"][-1, -1]))
+        return np.exp(self._log_dispersion.quantile(rank))
 
     @available_if(_labelled)  # type: ignore[untyped-decorator]
     @answering_lists

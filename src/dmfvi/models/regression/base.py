@@ -287,7 +287,7 @@ class Regression(TabularRegression):
 
     def _facts(self) -> list[tuple[str, str]]:
         sites = getattr(self, "consensus_", {}).get("nodes", 1)
-        rows, counted = getattr(self, "n_samples_", None), float(self._units.n_samples)
+        rows, counted = getattr(self, "n_samples_", None), self._whole_weight
         same = rows is None or abs(rows - counted) <= 1e-9 * counted
         words = f"{round(counted)}" if same else f"{rows} rows of weight {counted:.6g} in all"
         count = ("n", words)
@@ -301,6 +301,11 @@ class Regression(TabularRegression):
             ("sites", f"{sites}"),
             ("prior", self._prior_words()),
         ]
+
+    @property
+    def _whole_weight(self) -> float:
+        """That of all rows; one for each where none is given."""
+        return float(self._units.n_samples)
 
     def _prior_words(self) -> str:
         """The prior of the coefficients, for people."""

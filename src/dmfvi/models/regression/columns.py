@@ -100,9 +100,8 @@ def columns_of(
     lacking = [name for name in names or () if name not in found]
     if lacking:
         raise ValueError(f"the frame has no column {lacking[:5]}, its columns are {found[:20]}")
-    positions = {
-        name: position for position, name in enumerate(found) if names is None or name in names
-    }
+    wanted = found if names is None else list(names)
+    positions = {name: found.index(name) for name in wanted}
     series = {
         name: data.iloc[:, position] if hasattr(data, "iloc") else data.get_columns()[position]
         for name, position in positions.items()

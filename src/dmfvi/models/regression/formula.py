@@ -356,8 +356,9 @@ def agreed_states(
     session: Session,
     parts: Sequence[Mapping[str, Column]],
     levels: Mapping[str, Sequence[Level]],
+    weights: Sequence[Any],
 ) -> dict[str, Any]:
-    """What functions of the formula learn from data: means and scales as sums, anything else must be the same."""
+    """What functions of the formula learn from data: means and scales as sums, rows counted by their weights; anything else must be the same."""
     right = parsed(text).right
     known = _levels_of_factors(right, levels)
     made = [_matrix(right, frame_of(part, levels), {}, known).model_spec for part in parts]
@@ -366,7 +367,6 @@ def agreed_states(
             raise ValueError(
                 f"formula: {name} makes categories of its own from the rows of a site: compute the column first, and write C(column)"
             )
-    rows = [len(next(iter(part.values())).values) if part else 0 for part in parts]
     own = [{name: _plain(state) for name, state in spec.transform_state.items()} for spec in made]
     affine = [n for n, state in own[0].items() if set(state) == AFFINE]
     # what was learned from rows is compared, not sent
@@ -385,8 +385,12 @@ def agreed_states(
         inside = [other for other in own[0] if other != name and other in name]
         if inside:
             raise ValueError(f"formula: {name} contains {inside[0]}: leave one of them out")
-        states = [each[name] for each in own]
-        transforms[name] = _pooled(session, states, rows)
+        given = [_argument_of(name, part, levels) for part in parts]
+        counts = [
+            np.ones(len(values)) if weight is None else np.asarray(weight, dtype=np.float64)
+            for values, weight in zip(given, weights, strict=True)
+        ]
+        transforms[name] = _pooled(session, own[0][name], list(zip(given, counts, strict=True)))
     return transforms
 
 
@@ -394,23 +398,36 @@ def _digest(state: Any) -> str:
     return sha256(repr(state).encode()).hexdigest()
 
 
-def _pooled(session: Session, states: list[dict[str, Any]], rows: list[int]) -> dict[str, Any]:
-    """Mean and deviation of all sites' rows from each site's own: two sums."""
-    first = states[0]
-    ddof = int(first["ddof"])
-    made: dict[str, Any] = dict(first)
-    centres = [0.0 if s["center"] is None else float(s["center"]) for s in states]
-    total = summed(session, [np.array([n, n * c]) for n, c in zip(rows, centres, strict=True)])
+def _argument_of(
+    name: str, part: Mapping[str, Column], levels: Mapping[str, Sequence[Level]]
+) -> FloatArray:
+    """Values of what a function of one argument is given, as np.log(age) in center(np.log(age))."""
+    from formulaic import Formula
+
+    call = ast.parse(name, mode="eval").body
+    if not isinstance(call, ast.Call) or not call.args:
+        raise ValueError(f"formula: {name} must name its column first, as in center(age)")
+    text = f"0 + I({ast.unparse(call.args[0])})"
+    made = _matrix(Formula(text), frame_of(part, levels), {}, {})
+    return np.asarray(made, dtype=np.float64)[:, 0]
+
+
+def _pooled(
+    session: Session, state: Mapping[str, Any], parts: Sequence[tuple[FloatArray, FloatArray]]
+) -> dict[str, Any]:
+    """Mean and deviation over the rows of all sites, (values, weights) at each: three sums."""
+    made: dict[str, Any] = dict(state)
+    ddof, centred = float(state["ddof"]), state["center"] is not None
+    total = summed(session, [np.array([w.sum(), w @ x]) for x, w in parts])
     mean = float(total[1] / total[0])
-    if first["center"] is not None:
+    rest = summed(session, [np.array([w @ (x - mean)]) for x, w in parts])  # what rounding took
+    mean += float(rest[0] / total[0])
+    if centred:
         made["center"] = mean
-    if first["scale"] is not None:
-        squares = [
-            (max(n - ddof, 0) * float(s["scale"]) ** 2 if n > ddof else 0.0) + n * (c - mean) ** 2
-            for s, n, c in zip(states, rows, centres, strict=True)
-        ]
-        whole = summed(session, [np.array([value]) for value in squares])
-        made["scale"] = float(np.sqrt(whole[0] / max(float(total[0]) - ddof, 1.0)))
+    if state["scale"] is not None:
+        origin = mean if centred else 0.0
+        squares = summed(session, [np.array([w @ (x - origin) ** 2]) for x, w in parts])
+        made["scale"] = float(np.sqrt(squares[0] / max(float(total[0]) - ddof, 1.0)))
     return made
 
 

@@ -264,7 +264,9 @@ class TabularRegression(NetworkEstimator):
             design = replace(design, gaussian=agreed[0])
         filled = [design.filled(part) for part in rows]
         if self.formula is not None:
-            transforms = formulas.agreed_states(self.formula, session, filled, design.levels)
+            transforms = formulas.agreed_states(
+                self.formula, session, filled, design.levels, weights
+            )
             design = replace(design, transforms=transforms)
         elif numeric:
             tables = [np.column_stack([part[n].values for n in numeric]) for part in filled]
@@ -319,6 +321,10 @@ class TabularRegression(NetworkEstimator):
         """The rows that can be scored: those with all covariates and a target, where others are left out."""
         table, listed = self._design_of_table, is_shard_list(X)
         parts = list(X) if listed else [X]
+        weight = given.get("sample_weight")
+        if isinstance(weight, str):
+            each = [named_column(part, weight, "sample_weight") for part in parts]
+            given = {**given, "sample_weight": each if listed else each[0]}
         if table is None or not self._leaves_out_rows or not all(map(is_frame, parts)):
             return X, y, dict(given)
         beside = {"y": y, **given}

@@ -90,7 +90,7 @@ def concordant_pairs(rank, event, time):  # type: ignore[no-untyped-def]
     concordant, comparable = 0.0, 0.0
     later, i = 0, 0
     while i < n:
-        j = i
+        j = i + 1
         while j < n and time[j] == time[i] and event[j] == event[i]:
             j += 1
         if event[i]:

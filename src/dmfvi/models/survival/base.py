@@ -15,7 +15,7 @@ from dmfvi.linalg import FloatArray
 from dmfvi.models.regression.base import Regression
 from dmfvi.models.regression.columns import is_frame, summed
 from dmfvi.models.regression.labels import labels_of, numbered, without_missing
-from dmfvi.models.survival.times import concordance, pair_of, pairs_of
+from dmfvi.models.survival.times import check_pairs, concordance, pair_of, pairs_of
 from dmfvi.shard_lists import joined
 from dmfvi.validation import check_level, is_shard_list, unmasked
 
@@ -167,12 +167,11 @@ class SurvivalRegression(Regression):
 
     def score(self, X: Any, y: Any = None, event: Any = None, *, time: Any = None) -> float:
         """Harrell's concordance of predicted risks with the order of events."""
-        given = {"event": event, "time": time}
-        X, y, given = self._scorable(X, y, given)
-        risk = joined(self.predict(X))
-        time = given["time"]
-        pairs, _ = pairs_of(X, y if time is None else time, given["event"])
-        return concordance(risk, np.concatenate(pairs) if is_shard_list(X) else pairs)
+        pairs, _ = pairs_of(X, y if time is None else time, event)
+        X, pairs, _ = self._scorable(X, pairs, {})
+        whole = np.concatenate(pairs) if is_shard_list(X) else pairs
+        check_pairs(whole, positive=False)
+        return concordance(joined(self.predict(X)), whole)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
