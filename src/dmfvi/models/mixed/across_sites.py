@@ -290,7 +290,7 @@ class SharedEffects(MixedEffects):
         """The same of as many theta as one sum may have."""
         from dmfvi.models.mixed._shared_numba import shared_logs
 
-        centres, precisions = yield from self.modes(shared, thetas)
+        centres, precisions, reached = yield from self.modes(shared, thetas)
         points = rule[0]
         factors = np.array([self.factor(theta) for theta in thetas])
         logs = np.zeros((len(thetas), self.n_shared, len(points)))
@@ -299,10 +299,14 @@ class SharedEffects(MixedEffects):
         total = yield np.concatenate([alone, logs.ravel()])
         whole = total[len(thetas) :].reshape(logs.shape)
         shares = self.log_shares(whole, centres, precisions, rule)
-        return np.asarray(total[: len(thetas)] + logsumexp(shares, axis=-1).sum(-1))
+        found = total[: len(thetas)] + logsumexp(shares, axis=-1).sum(-1)
+        return np.where(reached.all(1), found, -np.inf)
 
     def modes(self, shared: SharedRows, thetas: FloatArray) -> Coroutine:
-        """Modes (N, G, q) of the groups' effects at many theta and precisions there, by agreed Newton steps; those that are found are not sent again."""
+        """Modes (N, G, q) of the groups' effects at many theta, precisions there, and which (N, G) were reached, by agreed Newton steps.
+
+        Those that are found are not sent again. Modes that are not reached are those of far draws, where effects differ by a hundred and more.
+        """
         from dmfvi.models.mixed._shared_numba import shared_pulls
 
         thetas = np.ascontiguousarray(thetas)
@@ -328,12 +332,14 @@ class SharedEffects(MixedEffects):
                 whole[wanted] = np.where(stay, known, new)
             wanted[wanted] = ~reached
             if not wanted.any():
-                return search.positions, precisions
-        raise not_reached(int(wanted.any(0).sum()))
+                break
+        return search.positions, precisions, ~wanted
 
     def agreed_effects(self, shard: SiteShard, theta: FloatArray) -> Coroutine:
         """Posterior means of the shared groups' effects L z (G, q)."""
-        centres, precisions = yield from self.modes(shard.shared, theta[None])
+        centres, precisions, reached = yield from self.modes(shard.shared, theta[None])
+        if not reached.all():
+            raise not_reached(int((~reached).sum()))
         centres, precisions = centres[0], precisions[0]
         own = self.at_points(shard.shared, theta, centres, precisions)["logs"]
         total = yield own.ravel()

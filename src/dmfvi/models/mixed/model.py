@@ -44,6 +44,8 @@ WIDE_REACH, WIDE_CENTRE = 30.0, 0.3
 QUADRATURE_STEP = 0.02
 #: a logarithm of a deviation beyond which draws of a nearly flat posterior would overflow
 LARGEST_LOG = 300.0
+#: c^2 of the growth of log odds, (16 sqrt(3) / 15 pi)^2, and the variance from which draws have no weight
+LOGIT_GROWTH, LARGEST_VARIANCE = (16.0 * np.sqrt(3.0) / (15.0 * np.pi)) ** 2, 1e12
 #: how far one step may move a logarithm of a deviation
 LARGEST_MOVE = 1.5
 #: psi, in targets of variance one, below which the sums have nothing but rounding left
@@ -129,6 +131,13 @@ class MixedEffects(LaplaceModel):
         if self.family == "negative-binomial":
             made[-len(rows) - 1] = True
         return made
+
+    def growth(self, thetas: FloatArray) -> FloatArray:
+        """How much larger log odds are in a group than averaged over groups, sqrt(1 + c^2 variance) (Zeger, Liang & Albert 1988)."""
+        if self.family not in ("bernoulli", "binomial"):
+            return np.ones(len(thetas))
+        roots = np.array([self.factor(theta)[0] for theta in thetas])
+        return np.sqrt(1.0 + LOGIT_GROWTH * np.minimum(np.square(roots).sum(1), LARGEST_VARIANCE))
 
     @property
     def largest_move(self) -> FloatArray:
