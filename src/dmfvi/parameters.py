@@ -19,6 +19,8 @@ from dmfvi.validation import check_level
 MOST_ENTRIES = 60
 #: quantities whose last axis are the columns of the data
 BY_FEATURE = ("location", "noise", "means")
+#: quantities whose name does not say what they are
+SHOWN = {"noise": "noise variance"}
 
 
 def parameter_table(fitted: Any, level: float = 0.9) -> SummaryTable:
@@ -62,7 +64,8 @@ def _rows(fitted: Any, name: str, found: Uncertainty) -> list[Row]:
     low, high = found.interval
     made = []
     for position in np.ndindex(found.mean.shape):
-        term = " ".join([name, *_labels(fitted, name, position, found.mean.shape)])
+        shown = SHOWN.get(name, name)
+        term = " ".join([shown, *_labels(fitted, name, position, found.mean.shape)])
         mean, std, lower, upper = (float(v[position]) for v in (found.mean, found.std, low, high))
         if std <= 0 and not fitted.converged_:  # unknown there, not zero
             std = lower = upper = float("nan")

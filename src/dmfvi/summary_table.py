@@ -46,6 +46,11 @@ class SummaryTable(NamedTuple):
         shown = ["term", "estimate", "sd", "lower", "upper"]
         return [*shown, "ratio", "ratio_lower", "ratio_upper"] if self.ratio else shown
 
+    @property
+    def facts_text(self) -> str:
+        """The facts in one line."""
+        return ", ".join(f"{name} {value}" for name, value in self.facts)
+
     def cells(self) -> list[list[str]]:
         """Numbers as text, the head first."""
         names = {"ratio": self.ratio, "ratio_lower": "lower", "ratio_upper": "upper"}
@@ -60,7 +65,7 @@ class SummaryTable(NamedTuple):
     def text(self) -> str:
         """For a terminal."""
         lines = aligned(self.cells())
-        facts = [", ".join(f"{name} {value}" for name, value in self.facts)] if self.facts else []
+        facts = [self.facts_text] if self.facts else []
         rule = "-" * max(len(line) for line in lines)
         note = f"lower and upper: central {100 * self.level:g} % intervals of the posterior"
         head = [self.title, *facts, rule, lines[0], rule]
@@ -69,7 +74,7 @@ class SummaryTable(NamedTuple):
     def html(self) -> str:
         """For a notebook."""
         head, *body = self.cells()
-        facts = ", ".join(f"{name} {value}" for name, value in self.facts)
+        facts = self.facts_text
         lines = [
             f"<table><caption>{escape(': '.join(filter(None, (self.title, facts))))}; "
             f"{100 * self.level:g} % intervals</caption>",

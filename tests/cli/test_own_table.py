@@ -225,7 +225,7 @@ def test_the_summary_names_class_and_prior(table: Path) -> None:
     table.write_text("\n".join(made))
     assert dmfvi_command("fit", table, *words).code == 0
     said = dmfvi_command("show", "r").out
-    assert "coefficients of young" in said
+    assert "probability of ward2 = young, " in said
     assert "prior precision 1 of standardised columns (the default)" in said
 
 

@@ -29,7 +29,7 @@ FITS: dict[str, Any] = {
     "categorical chain": lambda **k: CategoricalHMM(2, random_state=0, **k).fit(SYMBOLS),
 }
 TERMS = {
-    "pca": ["location a", "location b", "location c", "noise"],
+    "pca": ["location a", "location b", "location c", "noise variance"],
     "mixture": ["weights 0", "weights 1", "means 0 x0", "means 0 x1", "means 1 x0", "means 1 x1"],
     "gaussian chain": ["transitions 0 -> 0", "transitions 0 -> 1", "means 1 x1"],
     "categorical chain": ["transitions 1 -> 0", "emissions 0 0", "emissions 1 2"],
@@ -104,7 +104,7 @@ def test_a_notebook_shows_tables_that_are_there(monkeypatch: pytest.MonkeyPatch)
 def test_what_is_given_and_what_is_long_has_no_rows() -> None:
     rng = np.random.default_rng(0)
     fixed = BayesianPCA(1, fit_mean=False, random_state=0).fit(ROWS - ROWS.mean(0))
-    assert list(fixed.summary_frame().index) == ["noise"]
+    assert list(fixed.summary_frame().index) == ["noise variance"]
     wide = BayesianPCA(1, random_state=0).fit(rng.normal(size=(80, MOST_ENTRIES + 1)))
     assert list(wide.summary_frame().index) == ["noise"]
     assert "location: 61 numbers, see uncertainty('location')" in wide.summary()

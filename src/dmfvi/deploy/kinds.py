@@ -255,7 +255,7 @@ class ModelSettings:
         if model._one_noise:
             warn_of_units([rows], columns)
         model.fit(rows, **further)
-        name_features(model, None if self._as_frame else columns)
+        self._name_columns(model, columns)
         return model
 
     def fit_parts(self, parts: Sequence[Data], network: Network | None, verbose: int = 0) -> Any:
@@ -278,8 +278,15 @@ class ModelSettings:
             )
         else:
             model.fit(rows, **{name: [part[2][name] for part in split] for name in split[0][2]})
-        name_features(model, None if self._as_frame else columns)
+        self._name_columns(model, columns)
         return model
+
+    def _name_columns(self, model: Any, columns: list[str] | None) -> None:
+        """Let the fitted estimator know what its columns and its target are called."""
+        name_features(model, None if self._as_frame else columns)
+        target = self.columns.get("target")
+        if isinstance(target, str) and hasattr(model, "_target_name"):
+            model._target_name = target
 
     def arguments(self, data: Data) -> tuple[Any, list[str] | None, dict[str, Any]]:
         """What ``fit`` is given: the rows, the names of their columns, and what else it takes."""

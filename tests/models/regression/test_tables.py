@@ -208,7 +208,7 @@ def test_missing_entries_are_dropped_or_imputed_alike_everywhere(
     unusable = whole.ward.isna() | whole.level.isna()
     if how == "drop":
         assert (pooled.n_dropped_, pooled.n_imputed_) == ((incomplete | unusable).sum(), 0)
-        assert f"n missing {pooled.n_dropped_} dropped" in spread.summary()
+        assert f"{pooled.n_dropped_} rows with missing cells dropped" in spread.summary()
         complete = BayesianLinearRegression(formula="level ~ age + dose + weight + ward")
         complete.fit(whole.dropna(subset=["level", *columns]))
         np.testing.assert_allclose(pooled.coef_, complete.coef_, rtol=1e-9)

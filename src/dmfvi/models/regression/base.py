@@ -15,7 +15,7 @@ from dmfvi.inference.response import Response
 from dmfvi.inference.result import Inference
 from dmfvi.inference.session import Session
 from dmfvi.inference.starts import FeatureUnits
-from dmfvi.linalg import FloatArray, plain
+from dmfvi.linalg import FloatArray, label_words
 from dmfvi.models.regression.digits import check_digits
 from dmfvi.models.regression.far_products import warn_of_far_products
 from dmfvi.models.regression.tabular import TabularRegression, named_column, refuse_scalar
@@ -289,7 +289,7 @@ class Regression(TabularRegression):
         count = ("n", words)
         classes: Any = getattr(self, "classes_", None)
         two = classes is not None and len(classes) == 2
-        about = [("coefficients of", f"{plain(classes[1])}")] if two else []
+        about = [self._modelled(classes[1])] if two else []
         return [
             count,
             *about,
@@ -297,6 +297,10 @@ class Regression(TabularRegression):
             ("sites", f"{sites}"),
             ("prior", self._prior_words()),
         ]
+
+    def _modelled(self, label: Any) -> tuple[str, str]:
+        """Which probability grows with a positive coefficient."""
+        return "probability of", f"{self._target_name or 'y'} = {label_words(label)}"
 
     def _prior_words(self) -> str:
         """The prior of the coefficients, for people."""
