@@ -18,6 +18,11 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def row_words(row: int) -> str:
+    """A row of an array for messages, in the numbers of arrays; files have lines and samples from 1."""
+    return f"row {row} (counted from 0)"
+
+
 def label_words(label: Any) -> str:
     """A label for people: 1.0 is 1."""
     value = plain(label)

@@ -106,7 +106,7 @@ def test_what_is_given_and_what_is_long_has_no_rows() -> None:
     fixed = BayesianPCA(1, fit_mean=False, random_state=0).fit(ROWS - ROWS.mean(0))
     assert list(fixed.summary_frame().index) == ["noise variance"]
     wide = BayesianPCA(1, random_state=0).fit(rng.normal(size=(80, MOST_ENTRIES + 1)))
-    assert list(wide.summary_frame().index) == ["noise"]
+    assert list(wide.summary_frame().index) == ["noise variance"]
     assert "location: 61 numbers, see uncertainty('location')" in wide.summary()
 
 

@@ -435,5 +435,5 @@ def _check_complete(table: Table, kind: str) -> None:
         if "missing" in settings_of(KINDS[kind]):
             ways = "say --set missing=drop or --set missing=impute (missing in node.toml), or fill it first (dmfvi impute)"
         raise ValueError(
-            f"sample {row + 1} has no value in column {name}: a {kind} needs them all, {ways}"
+            f"sample {row + 1} (counted from 1) has no value in column {name}: a {kind} needs them all, {ways}"
         )

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.estimator import NetworkEstimator
 from dmfvi.inference.session import Session
-from dmfvi.linalg import FloatArray
+from dmfvi.linalg import FloatArray, row_words
 from dmfvi.models.regression import formula as formulas
 from dmfvi.models.regression.columns import (
     EMPTY,
@@ -128,7 +128,8 @@ class TabularRegression(NetworkEstimator):
         target = formulas.target_of(self.formula)
         if target is not None and y is not None:
             raise ValueError(
-                f"y is given, and the formula has the target {target!r}: leave one out"
+                f"y is given, and the formula has the target {target!r}: leave y out, or its target (formula="
+                f"{'~' + self.formula.split('~', 1)[1]!r}), as where scikit-learn passes y"
             )
         if not self.fit_intercept:
             raise ValueError(
@@ -423,7 +424,7 @@ def _refuse(gaps: NDArray[np.bool_], columns: Mapping[str, Column], who: str, wh
         row = int(np.flatnonzero(gaps)[0])
         name = next(n for n, c in columns.items() if c.missing[row])
         raise ValueError(
-            f"{where}X contains NaN, sample {row + 1} has no value in column {name!r}: a {who} needs complete rows, drop them "
+            f"{where}X contains NaN, {row_words(row)} has no value in column {name!r}: a {who} needs complete rows, drop them "
             "(missing='drop') or impute them (missing='impute')"
         )
 

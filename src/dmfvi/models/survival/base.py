@@ -163,7 +163,7 @@ class SurvivalRegression(Regression):
     def score(self, X: Any, y: Any = None, event: Any = None, *, time: Any = None) -> float:
         """Harrell's concordance of predicted risks with the order of events."""
         risk = joined(self.predict(X))
-        pairs, _ = pairs_of(X, y if time is None else time, event)
+        pairs, _ = pairs_of(X, y if time is None else time, event, "score")
         return concordance(risk, np.concatenate(pairs) if is_shard_list(X) else pairs)
 
     def __sklearn_tags__(self) -> Any:
