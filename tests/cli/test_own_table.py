@@ -231,7 +231,7 @@ def test_the_summary_names_class_and_prior(table: Path) -> None:
 
 def test_classes_may_be_words() -> None:
     said = dmfvi_command("models", "bayesian-logistic-regression").out
-    assert "labels (words" in said
+    assert "labels, as low,high" in said
 
 
 def test_rows_with_gaps_are_predicted_empty_and_counted(table: Path) -> None:

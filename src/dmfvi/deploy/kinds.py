@@ -28,6 +28,7 @@ from dmfvi.engines.base import Engine, Run, Task
 from dmfvi.extras import lacking
 from dmfvi.inference.federation import Federation
 from dmfvi.models import ESTIMATORS
+from dmfvi.models.glm.targets import LINKS
 from dmfvi.models.regression.formula import parsed, target_of, target_variables
 from dmfvi.network import Network
 from dmfvi.readers.tables import Reading, Table, read_as
@@ -65,6 +66,20 @@ SHORT = {
     for kind in KINDS
     if kind.endswith("-regression")
 }
+#: the kind that has a family, and its families, which are names of it as well
+WITH_FAMILY = "generalized-linear-model"
+FAMILIES = tuple(LINKS)
+ALIASES = SHORT | dict.fromkeys(("glm", *(f for f in FAMILIES if f not in SHORT)), WITH_FAMILY)
+
+
+def kind_named(name: str) -> str:
+    """The kind of that name: its own, a short one, or the family of a generalized linear model."""
+    kind = ALIASES.get(name, name)
+    if kind not in KINDS:
+        raise ValueError(
+            f"kind must be one of {sorted(KINDS)}, or for short {sorted(ALIASES)}, received {name!r}"
+        )
+    return kind
 
 
 def columns_of(estimator: type[Any]) -> dict[str, bool]:
@@ -84,11 +99,19 @@ class ModelSettings:
     @classmethod
     def of(cls, kind: str = DEFAULT_KIND, /, **given: Any) -> ModelSettings:
         """Checked settings, those that are not given by default, and columns by name or number from 1."""
-        kind = SHORT.get(kind, kind) if isinstance(kind, str) else kind
-        if not isinstance(kind, str) or kind not in KINDS:
-            raise ValueError(f"kind must be one of {sorted(KINDS)}, received {kind!r}")
+        if not isinstance(kind, str):
+            raise ValueError(f"kind must be text, received {kind!r}")
+        said, kind = kind, kind_named(kind)
+        if kind == WITH_FAMILY and said in FAMILIES:
+            if given.get("family", said) != said:
+                raise ValueError(
+                    f"kind {said} is a {kind} of that family, received family = {given['family']!r} too: leave one out"
+                )
+            given["family"] = said
         known, columns = settings_of(KINDS[kind]), columns_of(KINDS[kind])
         strange = sorted(set(given) - set(known) - set(columns))
+        if strange == ["target"] and "time" in columns:
+            raise ValueError(f"a {kind} needs time and event, not target: name their columns")
         if strange:
             raise ValueError(f"a {kind} has no {strange}, known are {sorted([*known, *columns])}")
         text = None if given.get("formula") == NOTHING else given.get("formula")
