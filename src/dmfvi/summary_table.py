@@ -15,6 +15,12 @@ from dmfvi.validation import check_level
 
 #: columns of a terminal that tables keep to
 WIDTH = 80
+#: of a number with decimals; others have four significant digits
+LONGEST, MOST_DECIMALS = 10, 6
+#: decimals that rows may need more than others and still have as many
+MOST_DIFFERENCE = 3
+#: a limit this near to 1 is 1
+SMALLEST_GAP = 1e-6
 
 
 class Row(NamedTuple):
@@ -53,13 +59,18 @@ class SummaryTable(NamedTuple):
 
     def cells(self) -> list[list[str]]:
         """Numbers as text, the head first."""
-        names = {"ratio": self.ratio, "ratio_lower": "lower", "ratio_upper": "upper"}
+        short = "".join(word[0].upper() for word in self.ratio.split())
+        short = short if len(short) == 2 else "ratio"  # OR, RR, HR
+        names = {"ratio_lower": f"{short} lower", "ratio_upper": f"{short} upper"}
         made = [[names.get(name, name) for name in self.columns]]
-        for row in self.rows:
-            values = [getattr(row, name) for name in self.columns[1:]]
-            made.append(
-                [row.term, *("" if v is None or np.isnan(v) else f"{v:.4g}" for v in values)]
-            )
+        made[0] = [self.ratio if name == "ratio" else name for name in made[0]]
+        decimals = _decimals([_decimals_of(row) for row in self.rows])
+        of_ratios = _decimals([_decimals_of_ratio(row) for row in self.rows])
+        for row, digits, more in zip(self.rows, decimals, of_ratios, strict=True):
+            cells = [number_words(value, digits) for value in row[1:5]]
+            if self.ratio:
+                cells += [number_words(value, more) for value in row[5:]]
+            made.append([row.term, *cells])
         return made
 
     def text(self) -> str:
@@ -114,6 +125,50 @@ class SummaryTable(NamedTuple):
         if ratios:
             axes.set_xscale("log")
         return axes
+
+
+def number_words(value: float | None, decimals: int) -> str:
+    """A cell: with these decimals, or with significant digits if it is too long or would be zero; "" if it is not known."""
+    if value is None or np.isnan(value):
+        return ""
+    if not np.isfinite(value):
+        return f"{value:g}"
+    text = f"{value:.{decimals}f}"
+    if len(text) > LONGEST or decimals > MOST_DECIMALS:
+        short = f"{value:.4g}"
+        return f"{value:.7g}" if short == "1" else short
+    return f"{value:.1g}" if value and not float(text) else text
+
+
+def _decimals(needed: list[int | None]) -> list[int]:
+    """One number of decimals for all rows, or each row's own where they differ a lot."""
+    known = [count for count in needed if count is not None]
+    most = max(known, default=0)
+    if most - min(known, default=0) <= MOST_DIFFERENCE and most <= MOST_DECIMALS:
+        return [most] * len(needed)
+    return [most if count is None else count for count in needed]
+
+
+def _decimals_of(row: Row) -> int | None:
+    """Those that show three digits of the deviation, or four of an estimate without one."""
+    if np.isfinite(row.sd) and row.sd > 0:
+        return _to_show(3, row.sd)
+    return _to_show(4, abs(row.estimate)) if np.isfinite(row.estimate) and row.estimate else None
+
+
+def _decimals_of_ratio(row: Row) -> int | None:
+    """Two or more, three digits of all three, and as many as tell a limit from 1."""
+    ratios = [r for r in row[5:] if r is not None and np.isfinite(r) and r > 0]
+    if not ratios:
+        return None
+    least = max(2, *(_to_show(3, value) for value in ratios))
+    beside = [abs(value - 1.0) for value in ratios if value != 1.0]
+    return max([least, *(_to_show(1, gap) for gap in beside if gap > SMALLEST_GAP)])
+
+
+def _to_show(digits: int, size: float) -> int:
+    """Decimals that show so many significant digits of a positive number."""
+    return max(0, digits - 1 - int(np.floor(np.log10(size))))
 
 
 def aligned(cells: list[list[str]]) -> list[str]:

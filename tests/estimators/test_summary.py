@@ -53,7 +53,68 @@ def test_the_table_fits_a_terminal() -> None:
         table = SummaryTable("t", [], 0.9, "odds ratio", rows).text()
         assert max(map(len, table.splitlines())) <= 80
         assert "a" * length in table
-        assert table.count("-0.01234  0.01234" if length == 5 else "-0.01234 0.01234") == 2
+        assert table.count("-0.0123  0.0123" if length == 5 else "-0.0123 0.0123") == 2
+
+
+def cells_of(*rows: tuple[float | None, ...], ratio: str = "") -> list[list[str]]:
+    made = [Row(f"t{n}", *row, *([None] * (7 - len(row)))) for n, row in enumerate(rows)]
+    return SummaryTable("t", [], 0.9, ratio, made).cells()
+
+
+def test_a_column_has_one_number_of_decimals() -> None:
+    found = cells_of((0.026, 0.0123, 0.00576, 0.0462), (-3.5, 1.0, -5.145, -1.855))
+    assert found[1] == ["t0", "0.0260", "0.0123", "0.0058", "0.0462"]
+    assert found[2] == ["t1", "-3.5000", "1.0000", "-5.1450", "-1.8550"]
+
+
+def test_rows_of_very_different_size_have_digits_of_their_own() -> None:
+    nan = float("nan")
+    found = cells_of(
+        (1234.5, 123.4, 1000.0, 1500.0),
+        (1.5e-3, 1.5e-4, 1e-3, 2e-3),
+        (2.5e-9, 1.5e-9, 1e-9, 4e-9),
+        (4.0, nan, nan, nan),
+        (123456789012.0, 2.0, 0.0, float("inf")),
+    )
+    assert found[1:] == [
+        ["t0", "1234", "123", "1000", "1500"],
+        ["t1", "0.001500", "0.000150", "0.001000", "0.002000"],
+        ["t2", "2.5e-09", "1.5e-09", "1e-09", "4e-09"],
+        ["t3", "4.000", "", "", ""],
+        ["t4", "1.235e+11", "2.00", "0.00", "inf"],
+    ]
+
+
+def test_a_limit_beside_zero_is_not_zero() -> None:
+    assert cells_of((0.2, 0.12, 0.00024, 0.4))[1][3] == "0.0002"
+    assert cells_of((-0.2, 0.12, -0.4, -0.00024))[1][4] == "-0.0002"
+    assert cells_of((0.2, 0.12, 0.0, 0.4))[1][3] == "0.000"
+
+
+@pytest.mark.parametrize("gap", [0.3, 0.04, 0.0024, 0.00024, 9.6e-5, 2e-6])
+@pytest.mark.parametrize("other", [0.5, 20.0, 1e4, 1e-5, 1e-12])
+def test_a_ratio_beside_one_is_not_one(gap: float, other: float) -> None:
+    for lower in (1.0 + gap, 1.0 - gap):
+        row = (1.0, 0.5, 0.2, 1.8, 2.7, lower, 5.1)
+        found = cells_of(row, (1.0, 0.5, 0.2, 1.8, other, other / 2, other * 2), ratio="odds ratio")
+        assert (float(found[1][6]) > 1) == (lower > 1)
+        assert (float(found[1][6]) < 1) == (lower < 1)
+        alone = cells_of((*row[:4], other, lower, 5.1), ratio="odds ratio")[1][6]
+        assert (float(alone) > 1, float(alone) < 1) == (lower > 1, lower < 1)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "short"),
+    [
+        ("odds ratio", "OR"),
+        ("hazard ratio", "HR"),
+        ("rate ratio", "RR"),
+        ("ratio of means", "ratio"),
+    ],
+)
+def test_columns_of_ratios_have_names_of_their_own(ratio: str, short: str) -> None:
+    head = cells_of((1.0, 0.5, 0.2, 1.8, 2.7, 1.2, 6.0), ratio=ratio)[0]
+    assert head[3:] == ["lower", "upper", ratio, f"{short} lower", f"{short} upper"]
 
 
 @pytest.mark.parametrize("name", FITS)
