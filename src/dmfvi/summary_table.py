@@ -23,6 +23,13 @@ MOST_DIFFERENCE = 3
 SMALLEST_GAP = 1e-6
 
 
+#: of HTML; lines and text have the colour of the page, which may be dark
+LIGHT_RULE = "1px solid rgba(128,128,128,0.3)"
+TABLE_STYLE = "border-collapse:collapse;color:inherit;font-variant-numeric:tabular-nums"
+CAPTION_STYLE = "caption-side:top;text-align:left;padding:0.3em 0.7em"
+NOTE_STYLE = "margin:0.3em 0.7em;font-size:90%"
+
+
 class Row(NamedTuple):
     """One term; ratios are exp(estimate) and the like, None where they mean nothing."""
 
@@ -87,14 +94,13 @@ class SummaryTable(NamedTuple):
         head, *body = self.cells()
         facts = self.facts_text
         lines = [
-            f"<table><caption>{escape(': '.join(filter(None, (self.title, facts))))}; "
-            f"{100 * self.level:g} % intervals</caption>",
-            "<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>",
+            f'<table style="{TABLE_STYLE}"><caption style="{CAPTION_STYLE}">{escape(self.title)}'
+            f"{f'<br>{escape(facts)}' if facts else ''}</caption>",
+            _html_row("th", head, rule="1px solid"),
+            *(_html_row("td", row) for row in body),
         ]
-        lines += [
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body
-        ]
-        notes = [f"<p>{escape(note)}</p>" for note in self.notes]
+        note = f"lower and upper: central {100 * self.level:g} % intervals of the posterior"
+        notes = [f'<p style="{NOTE_STYLE}">{escape(each)}</p>' for each in (note, *self.notes)]
         return "\n".join([*lines, "</table>", *notes])
 
     def frame(self) -> Any:
@@ -125,6 +131,16 @@ class SummaryTable(NamedTuple):
         if ratios:
             axes.set_xscale("log")
         return axes
+
+
+def _html_row(tag: str, cells: list[str], rule: str = LIGHT_RULE) -> str:
+    """Text on the left, numbers on the right; styles are in the cells, where notebooks leave them."""
+    made = []
+    for position, cell in enumerate(cells):
+        side = "left" if position == 0 else "right"
+        style = f"text-align:{side};white-space:nowrap;padding:0.2em 0.7em;border-bottom:{rule}"
+        made.append(f'<{tag} style="{style}">{escape(cell)}</{tag}>')
+    return f"<tr>{''.join(made)}</tr>"
 
 
 def number_words(value: float | None, decimals: int) -> str:

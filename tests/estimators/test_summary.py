@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -245,3 +246,14 @@ def test_models_without_one_say_so() -> None:
 def test_a_forest_of_any_table_is_drawn() -> None:
     axes = FITS["mixture"]().plot_forest()
     assert [label.get_text() for label in axes.get_yticklabels()][-1] == "weights 0"
+
+
+def test_numbers_of_the_html_table_are_on_the_right_in_the_colours_of_the_page() -> None:
+    row = Row("<age>", 1.0, 0.5, 0.2, 1.8, 2.7, 1.2, 6.0)
+    table = SummaryTable("Cox & more", [("n", "9")], 0.8, "hazard ratio", [row], ("a <note>",))
+    made = table.html()
+    assert made.count('<td style="text-align:right') == 7
+    assert made.count('<td style="text-align:left') == 1
+    assert re.findall(r'(?:color|background):([^;"]*)', made) == ["inherit"]
+    for word in ("Cox &amp; more", "n 9", "&lt;age&gt;", "80 % intervals", "a &lt;note&gt;"):
+        assert word in made
