@@ -28,6 +28,7 @@ def parameter_table(fitted: Any, level: float = 0.9) -> SummaryTable:
     check_is_fitted(fitted)
     check_level(level)
     rows: list[Row] = []
+    panels: list[str] = []
     notes: dict[str, None] = {}  # a set that keeps its order
     for name in fitted._summarised:
         size = int(np.size(fitted._reader_of(name)(fitted)))
@@ -47,10 +48,11 @@ def parameter_table(fitted: Any, level: float = 0.9) -> SummaryTable:
             ] = None
         if found.std.any():  # else it was given, as the location of fit_mean=False
             rows += _rows(fitted, name, found)
+        panels += [name] * (len(rows) - len(panels))
         notes |= dict.fromkeys(found.notes)
     notes["deviations by linear response"] = None
     title = f"{type(fitted).__name__}: parameters"
-    return SummaryTable(title, [], level, "", rows, tuple(notes))
+    return SummaryTable(title, [], level, "", rows, tuple(notes), tuple(panels))
 
 
 def keep_table(fitted: Any) -> None:

@@ -30,6 +30,10 @@ CAPTION_STYLE = "caption-side:top;text-align:left;padding:0.3em 0.7em"
 NOTE_STYLE = "margin:0.3em 0.7em;font-size:90%"
 
 
+#: decades of an axis of ratios: up to which its ticks are in even steps, and from which on they are powers of ten
+SHORT_DECADES, LONG_DECADES = 0.7, 2.5
+
+
 class Row(NamedTuple):
     """One term; ratios are exp(estimate) and the like, None where they mean nothing."""
 
@@ -52,6 +56,7 @@ class SummaryTable(NamedTuple):
     ratio: str
     rows: list[Row]
     notes: tuple[str, ...] = ()  # below the table
+    panels: tuple[str, ...] = ()  # the quantity of each row, where rows have different units
 
     @property
     def columns(self) -> list[str]:
@@ -112,25 +117,76 @@ class SummaryTable(NamedTuple):
         made = pandas.DataFrame(self.rows, columns=list(Row._fields)).set_index("term")
         return made[self.columns[1:]]
 
-    def plot(self, ax: Any = None) -> Any:
-        """Estimates with their intervals, one line a term; ratios on a logarithmic axis where there are any."""
+    def plot(self, ax: Any = None, intercept: bool | None = None) -> Any:
+        """Estimates with their intervals, one line a term; ratios on a logarithmic axis where there are any.
+
+        Without ``ax``, quantities of different kinds have an Axes each. An ``intercept`` of None is drawn unless ratios are.
+        """
         import matplotlib.pyplot as plt
 
-        size = (6, 0.4 * len(self.rows) + 1)
-        axes = plt.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
+        with_intercept = not self.ratio if intercept is None else intercept
+        shown = [
+            (panel, row)
+            for panel, row in zip(self.panels or [""] * len(self.rows), self.rows, strict=True)
+            if (row.ratio is not None or not self.ratio)
+            and (with_intercept or not _is_intercept(row))
+        ]
+        panels = {panel: [row for other, row in shown if other == panel] for panel, _ in shown}
+        if ax is not None or len(panels) < 2:
+            made = (
+                plt.subplots(figsize=(6, 0.4 * len(shown) + 1), layout="constrained")[1]
+                if ax is None
+                else ax
+            )
+            self._draw(made, [row for _, row in shown])
+            return made
+        counts = [len(rows) for rows in panels.values()]
+        size = (6, 0.4 * len(shown) + 0.8 * len(panels))
+        each = plt.subplots(len(panels), figsize=size, height_ratios=counts, layout="constrained")[
+            1
+        ]
+        for made, rows in zip(each, panels.values(), strict=True):
+            self._draw(made, rows)
+        for made in each[:-1]:
+            made.set_xlabel("")
+        return each
+
+    def _draw(self, axes: Any, rows: list[Row]) -> None:
+        """One line a row, the first on top."""
         ratios = bool(self.ratio)
-        shown = [row for row in self.rows if not ratios or row.ratio is not None]
-        for position, row in enumerate(reversed(shown)):
+        for position, row in enumerate(reversed(rows)):
             ends = np.array([row.lower, row.estimate, row.upper])
             ends = np.exp(ends) if ratios else ends
             axes.plot(ends[[0, 2]], [position, position], color="C0")
             axes.plot(ends[1:2], [position], "o", color="C0")
-        axes.axvline(1.0 if ratios else 0.0, color="grey", linewidth=0.8)
-        axes.set_yticks(range(len(shown)), [row.term for row in reversed(shown)])
+        if not self.panels:  # locations, weights and variances have no value that means nothing
+            axes.axvline(1.0 if ratios else 0.0, color="grey", linewidth=0.8)
+        axes.set_yticks(range(len(rows)), [row.term for row in reversed(rows)])
+        axes.set_ylim(-0.6, len(rows) - 0.4)
         axes.set_xlabel(f"{self.ratio or 'estimate'} ({100 * self.level:g} % interval)")
         if ratios:
-            axes.set_xscale("log")
-        return axes
+            _ratio_axis(axes)
+
+
+def _is_intercept(row: Row) -> bool:
+    """Also that of one class of several."""
+    return row.term == "Intercept" or row.term.endswith(": Intercept")
+
+
+def _ratio_axis(axes: Any) -> None:
+    """A logarithmic axis with its ticks written out: 0.5, 1, 2; round numbers in steps where it is short."""
+    from matplotlib import ticker
+
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    decades = np.log10(high / low)
+    steps: Any = ticker.MaxNLocator(6, steps=[1, 2, 2.5, 5, 10])
+    if decades > SHORT_DECADES:
+        subs = (1.0, 2.0, 5.0) if decades <= LONG_DECADES else (1.0,)
+        steps = ticker.LogLocator(subs=subs, numticks=8)
+    axes.xaxis.set_major_locator(steps)
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:.6g}"))
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
 
 
 def _html_row(tag: str, cells: list[str], rule: str = LIGHT_RULE) -> str:

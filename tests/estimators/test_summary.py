@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from html import unescape
 from pathlib import Path
@@ -244,8 +245,57 @@ def test_models_without_one_say_so() -> None:
 
 
 def test_a_forest_of_any_table_is_drawn() -> None:
-    axes = FITS["mixture"]().plot_forest()
-    assert [label.get_text() for label in axes.get_yticklabels()][-1] == "weights 0"
+    """Quantities have Axes of their own; all of them are on the Axes that is given."""
+    model = FITS["mixture"]()
+    weights, means = model.plot_forest()
+    assert terms_on(weights) == TERMS["mixture"][:2]
+    assert terms_on(means) == TERMS["mixture"][2:]
+    assert terms_on(model.plot_forest(ax=weights)) == TERMS["mixture"]
+
+
+def terms_on(axes: Any) -> list[str]:
+    return [label.get_text() for label in axes.get_yticklabels()][::-1]
+
+
+def forest(*rows: tuple[str, float, float], ratio: str = "odds ratio", **more: Any) -> Any:
+    made = [
+        Row(term, middle, reach, middle - reach, middle + reach, *np.exp([middle] * 3))
+        for term, middle, reach in rows
+    ]
+    axes = SummaryTable("t", [], 0.9, ratio, made).plot(**more)
+    axes.figure.canvas.draw()
+    return axes
+
+
+def test_the_intercept_is_no_ratio_of_a_forest_plot() -> None:
+    rows = [("age", 0.1, 0.05), ("Intercept", -8.0, 2.0)]
+    assert terms_on(forest(*rows)) == ["age"]
+    assert terms_on(forest(*rows, intercept=True)) == ["age", "Intercept"]
+    assert terms_on(forest(*rows, ratio="")) == ["age", "Intercept"]
+    classes = [("yes: age", 0.1, 0.05), ("yes: Intercept", -8.0, 2.0)]
+    assert terms_on(forest(*classes, ratio="", intercept=False)) == ["yes: age"]
+
+
+@pytest.mark.parametrize("reach", [0.004, 0.1, 0.4, 1.0, 2.5, 6.0, 12.0])
+def test_ticks_of_ratios_are_written_out_and_apart(reach: float) -> None:
+    axes = forest(("age", 0.1, reach), ("dose", -0.1 * reach, reach))
+    low, high = axes.get_xlim()
+    ticks = [
+        label
+        for label, at in zip(axes.get_xticklabels(), axes.get_xticks(), strict=True)
+        if low <= at <= high
+    ]
+    assert len(ticks) >= 2
+    assert any(label.get_text() == "1" for label in ticks)
+    assert not any("$" in label.get_text() for label in [*ticks, *axes.get_xticklabels(minor=True)])
+    ends = [label.get_window_extent() for label in ticks]
+    assert all(one.x1 < other.x0 for one, other in itertools.pairwise(ends))
+
+
+def test_points_of_a_forest_plot_are_off_the_frame() -> None:
+    axes = forest(("age", 0.1, 0.1), ("dose", 0.2, 0.1))
+    low, high = axes.get_ylim()
+    assert (low, high) == pytest.approx((-0.6, 1.6))
 
 
 def test_numbers_of_the_html_table_are_on_the_right_in_the_colours_of_the_page() -> None:

@@ -329,7 +329,7 @@ def test_the_table_as_a_frame_and_as_a_plot() -> None:
     shown = model.summary_frame()
     assert list(shown.index) == ["age", "ISS", "GCS", "Intercept"]
     assert shown.loc["age", "ratio"] == pytest.approx(np.exp(model.coef_[0, 0]))
-    axes = model.plot_forest()
+    axes = model.plot_forest(intercept=True)
     assert [label.get_text() for label in axes.get_yticklabels()][::-1] == list(shown.index)
 
 
