@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from cli_run import dmfvi_command
-from dmfvi.deploy.kinds import FAMILIES, ModelSettings
+from dmfvi.cli.fit import BY_SET
+from dmfvi.deploy.kinds import FAMILIES, KINDS, ModelSettings, columns_of
+from dmfvi.deploy.settings import settings_of
 
 RNG = np.random.default_rng(0)
 
@@ -61,6 +63,12 @@ def test_a_setting_that_is_given_as_an_option_is_told_how(
     said = dmfvi_command("fit", rows, "--model", "poisson", "--target", "falls", *option.split())
     assert (said.code, say in said.err) == (2, True)
     assert dmfvi_command("fit", rows, "--nothing").code == 2
+
+
+def test_settings_that_are_told_of_exist() -> None:
+    known = [(set(columns_of(kind)), set(settings_of(kind))) for kind in KINDS.values()]
+    for name, value in BY_SET.items():
+        assert any(name in either[value == "VALUE"] for either in known)
 
 
 def test_help_names_columns_beside_the_features() -> None:

@@ -56,7 +56,7 @@ console = Console()
 
 
 class CommandOfKinds(TyperCommand):
-    """Its help and its errors name models and their settings, for which all estimators are imported."""
+    """Its help names the kinds of models, for which all estimators are imported; its errors name settings."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As usual; an unknown option that is a setting says how it is given."""
@@ -77,23 +77,20 @@ class CommandOfKinds(TyperCommand):
         super().format_help(*arguments)
 
 
-#: what people call settings that have another name
+#: columns and settings that people take for options; named here, because estimators take long to import
+BY_SET = {
+    **dict.fromkeys(("exposure", "offset", "weight", "trials"), "COLUMN"),
+    **dict.fromkeys(("family", "link", "classes", "prior_precision", "noise", "ties"), "VALUE"),
+}
 OTHER_NAMES = {"weights": "weight", "sample_weight": "weight", "sample_weights": "weight"}
 
 
 def _refuse_setting(option: str) -> None:
-    """Say that the option is given by --set, if it is a setting or a column of some model."""
-    load_lean()
-    from dmfvi.deploy.kinds import KINDS, columns_of
-    from dmfvi.deploy.settings import settings_of
-
+    """Say that what is no option is given by --set."""
     name = option.lstrip("-").replace("-", "_")
     name = OTHER_NAMES.get(name, name)
-    for estimator in KINDS.values():
-        columns = columns_of(estimator)
-        if name in columns or name in settings_of(estimator):
-            value = "COLUMN" if name in columns else "VALUE"
-            raise typer.BadParameter(f"{option} is no option, say --set {name}={value}")
+    if name in BY_SET:
+        raise typer.BadParameter(f"{option} is no option, say --set {name}={BY_SET[name]}")
 
 
 class Where(StrEnum):
