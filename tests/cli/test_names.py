@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,14 @@ def test_a_list_needs_no_brackets(text: str, classes: tuple[object, ...]) -> Non
     assert [*map(type, made)] == [*map(type, classes)]
     one = ModelSettings.of("linear", target="y", formula="none", prior_precision="1,2")
     assert one.settings["prior_precision"] == (1.0, 2.0)
+
+
+@pytest.mark.parametrize("value", ["low", 2, 0.5, []])
+def test_one_label_is_no_list_of_classes(value: object) -> None:
+    with pytest.raises(
+        ValueError, match=f"a list of labels, as low,high or .* received {re.escape(repr(value))}"
+    ):
+        ModelSettings.of("ordinal", target="y", classes=value)
 
 
 def test_a_regression_ends_with_the_way_to_its_table(rows: Path) -> None:

@@ -46,6 +46,8 @@ class Setting:
             raise ValueError(
                 f"{self.name} of a {kind} must be a list of labels of one type, received {value!r}"
             )
+        if self.name == LABELS and value not in (None, NOTHING):  # one label is no list
+            raise ValueError(f"{self.name} of a {kind} must be {self.words}, received {value!r}")
         options = _options(self.hint)
         if value == NOTHING and NoneType in options and str in options:
             return None  # or it would be text
