@@ -60,7 +60,7 @@ def write_files(d: Path) -> None:
     write("one.csv", "a,b,c,d,kind", [f"{r},x" for r in rows])
     write("half.csv", "a,b,c,d,kind", [f"{r},{'x' if n else ''}" for n, r in enumerate(rows)])
     write("commas.csv", "a;b", ["1,5;2,5", "-;3,5"])
-    write("odd.csv", "1,b", ["1,2"])
+    write("odd.csv", "1.5,b", ["1,2"])
     write("negative.csv", "a,b", ["-1,2", "3,4"])
     (d / "latin.csv").write_bytes("größe,b\n1,2\n".encode("latin-1"))
     np.save(d / "good.npy", data)

@@ -18,6 +18,17 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def row_words(row: int) -> str:
+    """A row of an array for messages, in the numbers of arrays; files have lines and samples from 1."""
+    return f"row {row} (counted from 0)"
+
+
+def label_words(label: Any) -> str:
+    """A label for people: 1.0 is 1."""
+    value = plain(label)
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
 @lru_cache(maxsize=1)
 def _thread_pools() -> ThreadpoolController:
     """The BLAS libraries of this process; to look for them takes longer than a small fit."""

@@ -19,6 +19,8 @@ from dmfvi.validation import check_level
 MOST_ENTRIES = 60
 #: quantities whose last axis are the columns of the data
 BY_FEATURE = ("location", "noise", "means")
+#: quantities whose name does not say what they are
+SHOWN = {"noise": "noise variance"}
 
 
 def parameter_table(fitted: Any, level: float = 0.9) -> SummaryTable:
@@ -26,6 +28,7 @@ def parameter_table(fitted: Any, level: float = 0.9) -> SummaryTable:
     check_is_fitted(fitted)
     check_level(level)
     rows: list[Row] = []
+    panels: list[str] = []
     notes: dict[str, None] = {}  # a set that keeps its order
     for name in fitted._summarised:
         size = int(np.size(fitted._reader_of(name)(fitted)))
@@ -45,10 +48,11 @@ def parameter_table(fitted: Any, level: float = 0.9) -> SummaryTable:
             ] = None
         if found.std.any():  # else it was given, as the location of fit_mean=False
             rows += _rows(fitted, name, found)
+        panels += [name] * (len(rows) - len(panels))
         notes |= dict.fromkeys(found.notes)
     notes["deviations by linear response"] = None
     title = f"{type(fitted).__name__}: parameters"
-    return SummaryTable(title, [], level, "", rows, tuple(notes))
+    return SummaryTable(title, [], level, "", rows, tuple(notes), tuple(panels))
 
 
 def keep_table(fitted: Any) -> None:
@@ -62,7 +66,8 @@ def _rows(fitted: Any, name: str, found: Uncertainty) -> list[Row]:
     low, high = found.interval
     made = []
     for position in np.ndindex(found.mean.shape):
-        term = " ".join([name, *_labels(fitted, name, position, found.mean.shape)])
+        shown = SHOWN.get(name, name)
+        term = " ".join([shown, *_labels(fitted, name, position, found.mean.shape)])
         mean, std, lower, upper = (float(v[position]) for v in (found.mean, found.std, low, high))
         if std <= 0 and not fitted.converged_:  # unknown there, not zero
             std = lower = upper = float("nan")

@@ -42,9 +42,15 @@ class PresentationMixin(BaseEstimator):
         """The table of parameters as HTML."""
         return self._checked_table(level).html()
 
-    def plot_forest(self, ax: Any = None, level: float = 0.9) -> Any:
-        """Draw estimates with their intervals, ratios where the table has them; returns the matplotlib Axes."""
-        return self._checked_table(level).plot(ax)
+    def plot_forest(
+        self, ax: Any = None, level: float = 0.9, *, intercept: bool | None = None
+    ) -> Any:
+        """Draw estimates with their intervals, ratios where the table has them; returns the matplotlib Axes.
+
+        The intercept is no ratio and is left out of these, unless ``intercept`` is True. Of other models each quantity has Axes of its own,
+        unless ``ax`` is given: an array of them is returned.
+        """
+        return self._checked_table(level).plot(ax, intercept)
 
     def _checked_table(self, level: float) -> SummaryTable:
         check_is_fitted(self)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_array
 
-from dmfvi.linalg import FloatArray, plain
+from dmfvi.linalg import FloatArray, plain, row_words
 from dmfvi.network import Network
 
 
@@ -71,9 +71,9 @@ def check_complete(
     missing = np.argwhere(np.isnan(data))
     if len(missing):
         row, column = (int(v) for v in missing[0])
-        name = repr(str(names[column])) if names is not None else str(column + 1)
+        name = repr(str(names[column])) if names is not None else str(column)
         raise ValueError(
-            f"{what} contains NaN, sample {row + 1} has no value in column {name}: a {who} needs complete rows, drop the "
+            f"{what} contains NaN, {row_words(row)} has no value in column {name}: a {who} needs complete rows, drop the "
             "row or impute first (BayesianPCA.impute, dmfvi impute)"
         )
 

@@ -137,7 +137,10 @@ CASES = [
     Case("impute {d}/good.csv --model {d}/model --columns b,a,c,d", "name them in this order"),
     Case("predict {d}/good.csv --model {d}/model --level 2", "--level must lie in (0, 1)"),
     Case("predict {d}/other.csv --model {d}/line", "lacks columns ['d']"),
-    Case("predict {d}/empty.csv --model {d}/line", "sample 1 has no value in column 'd'"),
+    Case(
+        "predict {d}/empty.csv --model {d}/line",
+        "row 0 (counted from 0) has no value in column 'd'",
+    ),
     Case("predict {d}/good.csv --model {d}/rates", "use dmfvi ratings predict"),
     Case("predict {d}/good.csv --model {d}/line --out {d}/x.npy", "must be a .csv file"),
     Case("show {d}/nowhere", "does not exist"),

@@ -225,13 +225,13 @@ def test_the_summary_names_class_and_prior(table: Path) -> None:
     table.write_text("\n".join(made))
     assert dmfvi_command("fit", table, *words).code == 0
     said = dmfvi_command("show", "r").out
-    assert "coefficients of young" in said
+    assert "probability of ward2 = young, " in said
     assert "prior precision 1 of standardised columns (the default)" in said
 
 
 def test_classes_may_be_words() -> None:
     said = dmfvi_command("models", "bayesian-logistic-regression").out
-    assert "labels (words" in said
+    assert "labels, as low,high" in said
 
 
 def test_rows_with_gaps_are_predicted_empty_and_counted(table: Path) -> None:

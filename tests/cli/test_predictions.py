@@ -53,10 +53,10 @@ def test_classes_are_predicted_with_their_probabilities(
     assert run(monkeypatch, "fit", str(table), "--model", *kind, *target) == 0
     assert run(monkeypatch, "predict", str(table), "--model", out) == 0
     rows = written(table.with_name("rows.predicted.csv"))
-    names = {f"{what}_{label}" for what in ("p", "low", "high") for label in ("no", "yes")}
+    names = {f"p_{label}{end}" for end in ("", "_lower", "_upper") for label in ("no", "yes")}
     assert set(rows[0]) == {"prediction", *names}
     for row in rows:
-        assert float(row["low_yes"]) < float(row["p_yes"]) < float(row["high_yes"])
+        assert float(row["p_yes_lower"]) < float(row["p_yes"]) < float(row["p_yes_upper"])
     chance = np.array([[float(row["p_no"]), float(row["p_yes"])] for row in rows])
     np.testing.assert_allclose(chance.sum(1), 1.0, atol=1e-9)
     assert {row["prediction"] for row in rows} == {"no", "yes"}

@@ -332,7 +332,7 @@ def test_classes_keep_their_type(labels: list[str], kind: str, tmp_path: Path) -
     assert [str(c) for c in model.classes_] == labels
     assert dmfvi_command("predict", path, "--model", tmp_path / "m", "--id", "who").code == 0
     made = lines(tmp_path / "t.predicted.csv")
-    ends = [f"{end}_{label}" for label in labels for end in ("low", "high")]
+    ends = [f"p_{label}_{end}" for label in labels for end in ("lower", "upper")]
     assert made[0] == ["who", "prediction", *(f"p_{label}" for label in labels), *ends]
     assert [row[0] for row in made[1:]] == [f"p{n}" for n in range(60)]
     truth = [row[3] for row in lines(path)[1:]]

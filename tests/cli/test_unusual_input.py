@@ -249,7 +249,7 @@ def test_labels_with_a_zero_first_stay_as_they_are(tmp_path: Path) -> None:
         == 0
     )
     head, *lines = out.read_text().splitlines()
-    assert head == "prediction,p_007,p_07,low_007,high_007,low_07,high_07"
+    assert head == "prediction,p_007,p_07,p_007_lower,p_007_upper,p_07_lower,p_07_upper"
     assert {line.split(",")[0] for line in lines} <= {"007", "07"}
 
 

@@ -203,7 +203,9 @@ def test_settings_that_do_not_fit_the_data_are_refused(kind, changes, message: s
 def test_a_cell_that_is_needed_is_named(kind: str) -> None:
     rows = CASES[kind].shards[0].copy()
     rows[4, 2] = np.nan
-    with pytest.raises(ValueError, match=f"sample 5 has no value in column 3: a {kind} needs"):
+    with pytest.raises(
+        ValueError, match=f"sample 5 .counted from 1. has no value in column 3: a {kind} needs"
+    ):
         CASES[kind].model.check(as_data(rows))
 
 

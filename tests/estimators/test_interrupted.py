@@ -42,7 +42,8 @@ def test_predictions_check_what_the_fit_checks() -> None:
     with pytest.raises(ValueError, match="exposure goes with a log link"):
         plain.predict(ROWS[:2], exposure=[1.0, 1.0])
     with pytest.raises(
-        ValueError, match=r"sample 2 has no value in column 3: .* needs complete rows"
+        ValueError,
+        match=r"row 1 \(counted from 0\) has no value in column 2: .* needs complete rows",
     ):
         GeneralizedLinearModel().fit(np.where(np.arange(120).reshape(40, 3) == 5, np.nan, ROWS), y)
     labels = np.where(ROWS[:, 0] + rng.normal(size=40) > 0, "yes", "no")

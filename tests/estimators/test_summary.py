@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ FITS: dict[str, Any] = {
     "categorical chain": lambda **k: CategoricalHMM(2, random_state=0, **k).fit(SYMBOLS),
 }
 TERMS = {
-    "pca": ["location a", "location b", "location c", "noise"],
+    "pca": ["location a", "location b", "location c", "noise variance"],
     "mixture": ["weights 0", "weights 1", "means 0 x0", "means 0 x1", "means 1 x0", "means 1 x1"],
     "gaussian chain": ["transitions 0 -> 0", "transitions 0 -> 1", "means 1 x1"],
     "categorical chain": ["transitions 1 -> 0", "emissions 0 0", "emissions 1 2"],
@@ -53,7 +55,68 @@ def test_the_table_fits_a_terminal() -> None:
         table = SummaryTable("t", [], 0.9, "odds ratio", rows).text()
         assert max(map(len, table.splitlines())) <= 80
         assert "a" * length in table
-        assert table.count("-0.01234  0.01234" if length == 5 else "-0.01234 0.01234") == 2
+        assert table.count("-0.0123  0.0123" if length == 5 else "-0.0123 0.0123") == 2
+
+
+def cells_of(*rows: tuple[float | None, ...], ratio: str = "") -> list[list[str]]:
+    made = [Row(f"t{n}", *row, *([None] * (7 - len(row)))) for n, row in enumerate(rows)]
+    return SummaryTable("t", [], 0.9, ratio, made).cells()
+
+
+def test_a_column_has_one_number_of_decimals() -> None:
+    found = cells_of((0.026, 0.0123, 0.00576, 0.0462), (-3.5, 1.0, -5.145, -1.855))
+    assert found[1] == ["t0", "0.0260", "0.0123", "0.0058", "0.0462"]
+    assert found[2] == ["t1", "-3.5000", "1.0000", "-5.1450", "-1.8550"]
+
+
+def test_rows_of_very_different_size_have_digits_of_their_own() -> None:
+    nan = float("nan")
+    found = cells_of(
+        (1234.5, 123.4, 1000.0, 1500.0),
+        (1.5e-3, 1.5e-4, 1e-3, 2e-3),
+        (2.5e-9, 1.5e-9, 1e-9, 4e-9),
+        (4.0, nan, nan, nan),
+        (123456789012.0, 2.0, 0.0, float("inf")),
+    )
+    assert found[1:] == [
+        ["t0", "1234", "123", "1000", "1500"],
+        ["t1", "0.001500", "0.000150", "0.001000", "0.002000"],
+        ["t2", "2.5e-09", "1.5e-09", "1e-09", "4e-09"],
+        ["t3", "4.000", "", "", ""],
+        ["t4", "1.235e+11", "2.00", "0.00", "inf"],
+    ]
+
+
+def test_a_limit_beside_zero_is_not_zero() -> None:
+    assert cells_of((0.2, 0.12, 0.00024, 0.4))[1][3] == "0.0002"
+    assert cells_of((-0.2, 0.12, -0.4, -0.00024))[1][4] == "-0.0002"
+    assert cells_of((0.2, 0.12, 0.0, 0.4))[1][3] == "0.000"
+
+
+@pytest.mark.parametrize("gap", [0.3, 0.04, 0.0024, 0.00024, 9.6e-5, 2e-6])
+@pytest.mark.parametrize("other", [0.5, 20.0, 1e4, 1e-5, 1e-12])
+def test_a_ratio_beside_one_is_not_one(gap: float, other: float) -> None:
+    for lower in (1.0 + gap, 1.0 - gap):
+        row = (1.0, 0.5, 0.2, 1.8, 2.7, lower, 5.1)
+        found = cells_of(row, (1.0, 0.5, 0.2, 1.8, other, other / 2, other * 2), ratio="odds ratio")
+        assert (float(found[1][6]) > 1) == (lower > 1)
+        assert (float(found[1][6]) < 1) == (lower < 1)
+        alone = cells_of((*row[:4], other, lower, 5.1), ratio="odds ratio")[1][6]
+        assert (float(alone) > 1, float(alone) < 1) == (lower > 1, lower < 1)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "short"),
+    [
+        ("odds ratio", "OR"),
+        ("hazard ratio", "HR"),
+        ("rate ratio", "RR"),
+        ("ratio of means", "ratio"),
+    ],
+)
+def test_columns_of_ratios_have_names_of_their_own(ratio: str, short: str) -> None:
+    head = cells_of((1.0, 0.5, 0.2, 1.8, 2.7, 1.2, 6.0), ratio=ratio)[0]
+    assert head[3:] == ["lower", "upper", ratio, f"{short} lower", f"{short} upper"]
 
 
 @pytest.mark.parametrize("name", FITS)
@@ -104,9 +167,9 @@ def test_a_notebook_shows_tables_that_are_there(monkeypatch: pytest.MonkeyPatch)
 def test_what_is_given_and_what_is_long_has_no_rows() -> None:
     rng = np.random.default_rng(0)
     fixed = BayesianPCA(1, fit_mean=False, random_state=0).fit(ROWS - ROWS.mean(0))
-    assert list(fixed.summary_frame().index) == ["noise"]
+    assert list(fixed.summary_frame().index) == ["noise variance"]
     wide = BayesianPCA(1, random_state=0).fit(rng.normal(size=(80, MOST_ENTRIES + 1)))
-    assert list(wide.summary_frame().index) == ["noise"]
+    assert list(wide.summary_frame().index) == ["noise variance"]
     assert "location: 61 numbers, see uncertainty('location')" in wide.summary()
 
 
@@ -182,5 +245,65 @@ def test_models_without_one_say_so() -> None:
 
 
 def test_a_forest_of_any_table_is_drawn() -> None:
-    axes = FITS["mixture"]().plot_forest()
-    assert [label.get_text() for label in axes.get_yticklabels()][-1] == "weights 0"
+    """Quantities have Axes of their own; all of them are on the Axes that is given."""
+    model = FITS["mixture"]()
+    weights, means = model.plot_forest()
+    assert terms_on(weights) == TERMS["mixture"][:2]
+    assert terms_on(means) == TERMS["mixture"][2:]
+    assert terms_on(model.plot_forest(ax=weights)) == TERMS["mixture"]
+
+
+def terms_on(axes: Any) -> list[str]:
+    return [label.get_text() for label in axes.get_yticklabels()][::-1]
+
+
+def forest(*rows: tuple[str, float, float], ratio: str = "odds ratio", **more: Any) -> Any:
+    made = [
+        Row(term, middle, reach, middle - reach, middle + reach, *np.exp([middle] * 3))
+        for term, middle, reach in rows
+    ]
+    axes = SummaryTable("t", [], 0.9, ratio, made).plot(**more)
+    axes.figure.canvas.draw()
+    return axes
+
+
+def test_the_intercept_is_no_ratio_of_a_forest_plot() -> None:
+    rows = [("age", 0.1, 0.05), ("Intercept", -8.0, 2.0)]
+    assert terms_on(forest(*rows)) == ["age"]
+    assert terms_on(forest(*rows, intercept=True)) == ["age", "Intercept"]
+    assert terms_on(forest(*rows, ratio="")) == ["age", "Intercept"]
+    classes = [("yes: age", 0.1, 0.05), ("yes: Intercept", -8.0, 2.0)]
+    assert terms_on(forest(*classes, ratio="", intercept=False)) == ["yes: age"]
+
+
+@pytest.mark.parametrize("reach", [0.004, 0.1, 0.4, 1.0, 2.5, 6.0, 12.0])
+def test_ticks_of_ratios_are_written_out_and_apart(reach: float) -> None:
+    axes = forest(("age", 0.1, reach), ("dose", -0.1 * reach, reach))
+    low, high = axes.get_xlim()
+    ticks = [
+        label
+        for label, at in zip(axes.get_xticklabels(), axes.get_xticks(), strict=True)
+        if low <= at <= high
+    ]
+    assert len(ticks) >= 2
+    assert any(label.get_text() == "1" for label in ticks)
+    assert not any("$" in label.get_text() for label in [*ticks, *axes.get_xticklabels(minor=True)])
+    ends = [label.get_window_extent() for label in ticks]
+    assert all(one.x1 < other.x0 for one, other in itertools.pairwise(ends))
+
+
+def test_points_of_a_forest_plot_are_off_the_frame() -> None:
+    axes = forest(("age", 0.1, 0.1), ("dose", 0.2, 0.1))
+    low, high = axes.get_ylim()
+    assert (low, high) == pytest.approx((-0.6, 1.6))
+
+
+def test_numbers_of_the_html_table_are_on_the_right_in_the_colours_of_the_page() -> None:
+    row = Row("<age>", 1.0, 0.5, 0.2, 1.8, 2.7, 1.2, 6.0)
+    table = SummaryTable("Cox & more", [("n", "9")], 0.8, "hazard ratio", [row], ("a <note>",))
+    made = table.html()
+    assert made.count('<td style="text-align:right') == 7
+    assert made.count('<td style="text-align:left') == 1
+    assert re.findall(r'(?:color|background):([^;"]*)', made) == ["inherit"]
+    for word in ("Cox &amp; more", "n 9", "&lt;age&gt;", "80 % intervals", "a &lt;note&gt;"):
+        assert word in made

@@ -206,7 +206,7 @@ CALLS = {
     ),
     "gaps in a shard": Call(
         lambda: BayesianLinearRegression(network=RING).fit([FRAME, GAPS, FRAME], [Y, Y, Y]),
-        "shard 1 contains NaN, sample",
+        "shard 1 contains NaN, row",
     ),
     "no target": Call(lambda: BayesianLinearRegression().fit(X, None), "requires y"),
     "other lengths": Call(lambda: BayesianLinearRegression().fit(X, Y[:5]), "inconsistent"),
@@ -239,7 +239,7 @@ CALLS = {
     ),
     "no labels": Call(
         lambda: BayesianLogisticRegression().fit(X, np.array(["a", None] * 15, dtype=object)),
-        "y has no label in sample 2",
+        "y has no label in row 1 (counted from 0)",
     ),
     "labels of several types": Call(
         lambda: BayesianLogisticRegression().fit(X, np.array(["a", 1] * 15, dtype=object)),

@@ -42,6 +42,31 @@ def test_a_quoted_empty_cell_is_a_row(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_table(file).data, [[1], [np.nan], [3]])
 
 
+@pytest.mark.parametrize(
+    "names", ["na,k", "k,NA", "k,2020", "2019,k,2020", "null,none,k", "k,nan,?"]
+)
+def test_a_word_above_numbers_makes_a_header(names: str, tmp_path: Path) -> None:
+    width = names.count(",") + 1
+    rows = "\n".join(",".join([cell] * width) for cell in ("", "1", "3"))
+    found = read_table(file_of(tmp_path, f"{names}\n{rows}\n"))
+    assert found.columns == names.split(",")
+    np.testing.assert_array_equal(found.data[1:], np.outer([1, 3], np.ones(width)))
+
+
+@pytest.mark.parametrize("first", ["site,NA", "1,-", "1.5,k", "site,2"])
+def test_a_first_line_that_may_be_data_must_be_declared(first: str, tmp_path: Path) -> None:
+    below = "site,2" if "site" in first else "1,2"
+    with pytest.raises(ValueError, match="say whether the first line names the columns"):
+        read_table(file_of(tmp_path, f"{first}\n{below}\n"))
+
+
+def test_a_first_line_of_different_words_for_missing_cells_is_spoken_of(tmp_path: Path) -> None:
+    file = file_of(tmp_path, "na,none\n1,2\n")
+    with pytest.warns(UserWarning, match="is taken for data"):
+        assert read_table(file).columns is None
+    assert read_table(file, header=True).columns == ["na", "none"]
+
+
 @pytest.mark.parametrize("base", [2**53, 2**63, 10**30])
 def test_long_labels_are_kept_apart(base: int, tmp_path: Path) -> None:
     file = file_of(tmp_path, f"x,y\n1,{base}\n2,{base + 1}\n")

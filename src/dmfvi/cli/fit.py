@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -55,15 +56,41 @@ console = Console()
 
 
 class CommandOfKinds(TyperCommand):
-    """Its help names the kinds of models, for which all estimators are imported."""
+    """Its help names the kinds of models, for which all estimators are imported; its errors name settings."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As usual; an unknown option that is a setting says how it is given."""
+        known = {o for each in self.params for o in (*each.opts, *each.secondary_opts)}
+        for word in args:
+            option = word.partition("=")[0]
+            if option.startswith("--") and option not in {*known, "--", "--help"}:
+                _refuse_setting(option)
+        return list(super().parse_args(ctx, args))
 
     def format_help(self, *arguments: Any) -> None:
         load_lean()
-        from dmfvi.deploy.kinds import KINDS
+        from dmfvi.deploy.kinds import ALIASES, KINDS
 
         if "Kinds of models" not in str(self.help):
-            self.help = f"{self.help}\n\nKinds of models: {', '.join(KINDS)}."
+            kinds, short = ", ".join(KINDS), ", ".join(ALIASES)
+            self.help = f"{self.help}\n\nKinds of models: {kinds}. Short names: {short}."
         super().format_help(*arguments)
+
+
+#: columns and settings that people take for options; named here, because estimators take long to import
+BY_SET = {
+    **dict.fromkeys(("exposure", "offset", "weight", "trials"), "COLUMN"),
+    **dict.fromkeys(("family", "link", "classes", "prior_precision", "noise", "ties"), "VALUE"),
+}
+OTHER_NAMES = {"weights": "weight", "sample_weight": "weight", "sample_weights": "weight"}
+
+
+def _refuse_setting(option: str) -> None:
+    """Say that what is no option is given by --set."""
+    name = option.lstrip("-").replace("-", "_")
+    name = OTHER_NAMES.get(name, name)
+    if name in BY_SET:
+        raise typer.BadParameter(f"{option} is no option, say --set {name}={BY_SET[name]}")
 
 
 class Where(StrEnum):
@@ -85,7 +112,9 @@ def fit(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="name=value, a setting of the model (dmfvi models); may be repeated."
+            "--set",
+            help="name=value, a setting of the model or a further column (dmfvi models), as family=gamma, exposure=years, "
+            "offset=, weight=, trials= or classes=low,mid,high; may be repeated.",
         ),
     ] = None,
     target: Annotated[
@@ -218,11 +247,14 @@ def models(
     Example: dmfvi models gaussian-hmm
     """
     load_lean()
-    from dmfvi.deploy.kinds import KINDS, NETWORK_KINDS, columns_of
+    from dmfvi.deploy.kinds import KINDS, NETWORK_KINDS, columns_of, kind_named
     from dmfvi.deploy.settings import NOTHING, settings_of
 
-    if model is not None and model not in KINDS:
-        raise ValueError(f"MODEL must be one of {sorted(KINDS)}, received {model!r}")
+    if model is not None:
+        try:
+            model = kind_named(model)
+        except ValueError as error:
+            raise ValueError(str(error).replace("kind", "MODEL", 1)) from None
     for kind, estimator in KINDS.items():
         if model not in (None, kind):
             continue
@@ -264,6 +296,7 @@ def naming_options(settings: Iterable[str] = ()) -> Iterator[None]:
         yield
     except ValueError as error:
         text = NEEDED.sub(lambda found: found[1] + OPTIONS[found[2]], str(error))
+        text = text.replace("--time and event, not target", "--time and --event, not --target")
         name = re.match(r"\w+", text)
         if name is not None and re.match(r"( must|=| = | of a)", text[name.end() :]):
             if name[0] in OPTIONS:
@@ -323,6 +356,9 @@ def _fit_here(
     if left_out:
         used.append(("columns left out", left_out, f"{', '.join(left_out)} (text)"))
     tell(chosen.title, [*used, *facts_of_fit(fitted, path)], as_json)
+    if hasattr(fitted, "coef_") and not as_json:
+        hint = f"table of coefficients: dmfvi show {shlex.quote(str(out))}"
+        console.print(escape(hint), soft_wrap=True, highlight=False)
     return bool(fitted._ended_well)
 
 

@@ -16,7 +16,7 @@ Header = Annotated[
     bool | None,
     typer.Option(
         "--header/--no-header",
-        help="Whether the first line names the columns. By default it does if it is not all numbers.",
+        help="Whether the first line names the columns. By default it does if it has text above numbers, or text only.",
         rich_help_panel=FILES,
     ),
 ]

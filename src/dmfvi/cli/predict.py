@@ -181,7 +181,7 @@ def predictions(
         if hasattr(model, "predict_proba_interval"):
             low, high = model.predict_proba_interval(rows, level, **more)
             for j, label in enumerate(labels):
-                names += [f"low_{label}", f"high_{label}"]
+                names += [f"p_{label}_lower", f"p_{label}_upper"]
                 made += [low[:, j], high[:, j]]
         return names, made
     if not getattr(model, "_has_features", True):

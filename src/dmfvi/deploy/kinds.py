@@ -28,6 +28,7 @@ from dmfvi.engines.base import Engine, Run, Task
 from dmfvi.extras import lacking
 from dmfvi.inference.federation import Federation
 from dmfvi.models import ESTIMATORS
+from dmfvi.models.glm.targets import LINKS
 from dmfvi.models.regression.formula import parsed, target_of, target_variables
 from dmfvi.network import Network
 from dmfvi.readers.tables import Reading, Table, read_as
@@ -65,6 +66,20 @@ SHORT = {
     for kind in KINDS
     if kind.endswith("-regression")
 }
+#: the kind that has a family, and its families, which are names of it as well
+WITH_FAMILY = "generalized-linear-model"
+FAMILIES = tuple(LINKS)
+ALIASES = SHORT | dict.fromkeys(("glm", *(f for f in FAMILIES if f not in SHORT)), WITH_FAMILY)
+
+
+def kind_named(name: str) -> str:
+    """The kind of that name: its own, a short one, or the family of a generalized linear model."""
+    kind = ALIASES.get(name, name)
+    if kind not in KINDS:
+        raise ValueError(
+            f"kind must be one of {sorted(KINDS)}, or for short {sorted(ALIASES)}, received {name!r}"
+        )
+    return kind
 
 
 def columns_of(estimator: type[Any]) -> dict[str, bool]:
@@ -84,11 +99,19 @@ class ModelSettings:
     @classmethod
     def of(cls, kind: str = DEFAULT_KIND, /, **given: Any) -> ModelSettings:
         """Checked settings, those that are not given by default, and columns by name or number from 1."""
-        kind = SHORT.get(kind, kind) if isinstance(kind, str) else kind
-        if not isinstance(kind, str) or kind not in KINDS:
-            raise ValueError(f"kind must be one of {sorted(KINDS)}, received {kind!r}")
+        if not isinstance(kind, str):
+            raise ValueError(f"kind must be text, received {kind!r}")
+        said, kind = kind, kind_named(kind)
+        if kind == WITH_FAMILY and said in FAMILIES:
+            if given.get("family", said) != said:
+                raise ValueError(
+                    f"kind {said} is a {kind} of that family, received family = {given['family']!r} too: leave one out"
+                )
+            given["family"] = said
         known, columns = settings_of(KINDS[kind]), columns_of(KINDS[kind])
         strange = sorted(set(given) - set(known) - set(columns))
+        if strange == ["target"] and "time" in columns:
+            raise ValueError(f"a {kind} needs time and event, not target: name their columns")
         if strange:
             raise ValueError(f"a {kind} has no {strange}, known are {sorted([*known, *columns])}")
         text = None if given.get("formula") == NOTHING else given.get("formula")
@@ -255,7 +278,7 @@ class ModelSettings:
         if model._one_noise:
             warn_of_units([rows], columns)
         model.fit(rows, **further)
-        name_features(model, None if self._as_frame else columns)
+        self._name_columns(model, columns)
         return model
 
     def fit_parts(self, parts: Sequence[Data], network: Network | None, verbose: int = 0) -> Any:
@@ -278,8 +301,15 @@ class ModelSettings:
             )
         else:
             model.fit(rows, **{name: [part[2][name] for part in split] for name in split[0][2]})
-        name_features(model, None if self._as_frame else columns)
+        self._name_columns(model, columns)
         return model
+
+    def _name_columns(self, model: Any, columns: list[str] | None) -> None:
+        """Let the fitted estimator know what its columns and its target are called."""
+        name_features(model, None if self._as_frame else columns)
+        target = self.columns.get("target")
+        if isinstance(target, str) and hasattr(model, "_target_name"):
+            model._target_name = target
 
     def arguments(self, data: Data) -> tuple[Any, list[str] | None, dict[str, Any]]:
         """What ``fit`` is given: the rows, the names of their columns, and what else it takes."""
@@ -428,5 +458,5 @@ def _check_complete(table: Table, kind: str) -> None:
         if "missing" in settings_of(KINDS[kind]):
             ways = "say --set missing=drop or --set missing=impute (missing in node.toml), or fill it first (dmfvi impute)"
         raise ValueError(
-            f"sample {row + 1} has no value in column {name}: a {kind} needs them all, {ways}"
+            f"sample {row + 1} (counted from 1) has no value in column {name}: a {kind} needs them all, {ways}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -19,6 +20,9 @@ NOTHING = "none"
 ARRAY_LIKE = set(get_args(ArrayLike)) or {ArrayLike}
 #: the hint of settings that list names
 NAMES_OF_TERMS = tuple[str, ...]
+#: entries of lists without brackets that are numbers
+WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]*)")
+NUMBER = re.compile(rf"{WHOLE.pattern}(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
@@ -32,6 +36,8 @@ class Setting:
 
     def parsed(self, value: Any, kind: str) -> Any:
         """A value from a file as the estimator takes it, or an error that says what is allowed."""
+        if isinstance(value, str) and "," in value and self._is_list:
+            return self.parsed(_listed(value), kind)
         if self.name == LABELS and isinstance(value, list | tuple) and value:
             if all(
                 type(each) is type(value[0]) and type(each) in (int, float, str) for each in value
@@ -40,6 +46,8 @@ class Setting:
             raise ValueError(
                 f"{self.name} of a {kind} must be a list of labels of one type, received {value!r}"
             )
+        if self.name == LABELS and value not in (None, NOTHING):  # one label is no list
+            raise ValueError(f"{self.name} of a {kind} must be {self.words}, received {value!r}")
         options = _options(self.hint)
         if value == NOTHING and NoneType in options and str in options:
             return None  # or it would be text
@@ -57,10 +65,17 @@ class Setting:
         raise ValueError(f"{self.name} of a {kind} must be {self.words}, received {value!r}")
 
     @property
+    def _is_list(self) -> bool:
+        """Whether a list is allowed, and text with commas is nothing else."""
+        options = _options(self.hint)
+        lists = [o for o in options if o is ArrayLike or get_origin(o) is tuple]
+        return bool(lists) and str not in options
+
+    @property
     def words(self) -> str:
         """What is allowed."""
         if self.name == LABELS:
-            return 'a list of labels (words or numbers) or "none"'
+            return 'a list of labels, as low,high or ["low", "high"], or "none"'
         return " or ".join(_words(option) for option in _options(self.hint))
 
 
@@ -110,6 +125,15 @@ def _as(option: Any, value: Any) -> Any:
     if (option in (bool, int, str) and type(value) is option) or value in words:
         return value
     raise TypeError
+
+
+def _listed(text: str) -> list[Any]:
+    """The entries of ``low,mid,high``: whole numbers or numbers if all of them are, else words; 007 is a word."""
+    cells = [cell.strip() for cell in text.split(",")]
+    for pattern, made in ((WHOLE, int), (NUMBER, float)):
+        if all(pattern.fullmatch(cell) for cell in cells):
+            return [made(cell) for cell in cells]
+    return cells
 
 
 def _is_object(option: Any) -> bool:

@@ -25,7 +25,7 @@ site_b = pd.DataFrame(
 )
 model = BayesianLogisticRegression(formula="died ~ age + C(ward)", network=Network.chain(2))
 model.fit([site_a, site_b])
-print(model.summary())  # n 8, n missing 1 dropped, terms age, C(ward)[T.n], C(ward)[T.w]
+print(model.summary())  # 1 row with missing cells dropped; terms age, C(ward)[T.n], C(ward)[T.w]
 chances = model.predict_proba(site_b)
 
 

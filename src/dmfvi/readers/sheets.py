@@ -321,23 +321,46 @@ def _shown(separator: str) -> str:
 
 
 def _names_columns(file: Path, rows: list[Row], how: TableFormat) -> bool:
-    """Whether the first line names the columns, as far as one can see."""
+    """Whether the first line names the columns, as far as one can see.
+
+    It does if it has text and no number, or text above numbers beside whole numbers such as years. Words for a missing cell may be
+    names (na is sodium), so beside text they count for nothing.
+    """
     line, first = rows[0]
-    numbers = [how.is_number(cell) for cell in first if cell.strip()]
-    if not all(numbers) and any(numbers):
-        odd = next(cell for cell in first if not how.is_number(cell))
+    words = [position for position, cell in enumerate(first) if not how.is_number(cell)]
+    known = [cell.strip() for cell in first if not how.is_missing(cell)]
+    numbers = [cell for cell in known if how.is_number(cell)]
+    beside = numbers or [cell for cell in first if cell.strip() and how.is_missing(cell)]
+    if words and beside:
+        whole = all(cell.isdecimal() for cell in numbers)
+        if whole and any(_names_numbers(rows, position, how) for position in words):
+            return True
         raise ValueError(
-            f"{file}, line {line}: {odd!r} is not a number, other cells are; "
+            f"{file}, line {line}: {first[words[0]]!r} is not a number, other cells are; "
             f"say whether the first line names the columns ({_header_words(how)})"
         )
-    if all(numbers) and _counts_up([row.cells for row in rows[:2]]):
+    if not words and (_counts_up([row.cells for row in rows[:2]]) or _may_be_names(first, how)):
         warnings.warn(
             f"{file}, line {line}: {','.join(first[:3])}... is taken for data; if it names the columns "
             f"say so, or that it does not ({_header_words(how)})",
             UserWarning,
             stacklevel=6,
         )
-    return not all(numbers)
+    return bool(words)
+
+
+def _names_numbers(rows: list[Row], position: int, how: TableFormat) -> bool:
+    """Whether the first cell of a column is a word, and the next that is not missing a number."""
+    cell, *below = (row.cells[position] for row in rows if position < len(row.cells))
+    seen = next((value for value in below if not how.is_missing(value)), None)
+    return cell.strip().lower() not in PERHAPS_MISSING and seen is not None and how.is_number(seen)
+
+
+def _may_be_names(first: list[str], how: TableFormat) -> bool:
+    """Whether a line has nothing but words for missing cells, each another one."""
+    return all(cell.strip() and how.is_missing(cell) for cell in first) and len(set(first)) == len(
+        first
+    )
 
 
 def _header_words(how: TableFormat) -> str:

@@ -142,7 +142,8 @@ def read_table(
     path : path
         .csv, .tsv, .npy, .npz; .parquet and .feather with pyarrow, .xlsx with openpyxl.
     header : bool or None
-        Whether the first line of a text file names the columns; None: it does if it is not all numbers.
+        Whether the first line of a text file names the columns; None: it does if it has text above
+        numbers, or text only.
     separator : str or None
         Between cells; None: what the first line has of tabs, ``;`` and ``,``.
     decimal : {".", ","}

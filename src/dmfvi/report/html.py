@@ -206,7 +206,7 @@ def _estimates(model: Any) -> str:
         return ""
     head, *rows = table.cells()
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table.notes)
-    facts = ", ".join(f"{name} {value}" for name, value in table.facts)
+    facts = table.facts_text
     words = f"{facts + '; ' if facts else ''}central {100 * table.level:g} % intervals"
     return f'<h2>Estimates</h2><p class="note">{escape(words)}</p>{_table(head, rows, "numbers")}{notes}'
 

@@ -329,7 +329,7 @@ def test_the_table_as_a_frame_and_as_a_plot() -> None:
     shown = model.summary_frame()
     assert list(shown.index) == ["age", "ISS", "GCS", "Intercept"]
     assert shown.loc["age", "ratio"] == pytest.approx(np.exp(model.coef_[0, 0]))
-    axes = model.plot_forest()
+    axes = model.plot_forest(intercept=True)
     assert [label.get_text() for label in axes.get_yticklabels()][::-1] == list(shown.index)
 
 
@@ -340,7 +340,12 @@ def test_the_table_as_a_frame_and_as_a_plot() -> None:
         ("negative-binomial", [0.5, 2.0], {}, "whole numbers"),
         ("gamma", [0.0, 2.0], {}, "are positive"),
         ("binomial", [1.0, 2.0], {}, "needs trials"),
-        ("binomial", [1.0, 5.0], {"trials": [2.0, 2.0]}, "row 1 has 5 of 2 trials"),
+        (
+            "binomial",
+            [1.0, 5.0],
+            {"trials": [2.0, 2.0]},
+            r"row 1 \(counted from 0\) has 5 of 2 trials",
+        ),
         ("bernoulli", [0, 1], {"exposure": [1.0, 1.0]}, "takes no exposure"),
         ("poisson", [0, 1], {"exposure": [1.0, 0.0]}, "exposure must be positive"),
         ("poisson", [0, 1], {"offset": [1.0]}, "one finite number for each of 2 rows"),

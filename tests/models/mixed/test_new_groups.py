@@ -82,4 +82,4 @@ def test_the_table_names_the_mode_where_too_few_draws_count() -> None:
     with pytest.warns(UserWarning, match="approximated at its mode"):
         model = MixedModel(random_slopes=("x0", "x1")).fit(x, y, groups)
     assert np.isfinite(model.n_effective_draws_)
-    assert "posterior Gaussian at the mode" in model.summary()
+    assert "approximation Gaussian at the mode" in model.summary()

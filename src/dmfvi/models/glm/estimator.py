@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from dmfvi.inference.model import Model
 from dmfvi.inference.result import InferenceObserver
 from dmfvi.inference.session import Session
-from dmfvi.linalg import FloatArray, one_blas_thread, plain
+from dmfvi.linalg import FloatArray, label_words, one_blas_thread, plain
 from dmfvi.models.glm.dispersion import LogDispersion, agree_on_dispersion
 from dmfvi.models.glm.likelihoods import DesignUnits, GlmShard, Likelihood, contrasts, likelihood_of
 from dmfvi.models.glm.model import GeneralizedLinear, LearnedPrecision
@@ -60,8 +60,17 @@ DISPERSION = {
 }
 #: families whose targets have a unit
 SCALED = ("gaussian", "student-t")
-#: what exp(coefficient) is, by link
-RATIOS = {"logit": "odds ratio", "log": "rate ratio", "ordinal logit": "odds ratio"}
+#: what exp(coefficient) is, by link, or by family where that says more
+RATIOS = {"logit": "odds ratio", "log": "rate ratio", "gamma": "ratio of means"}
+#: below the table of several classes
+RELATIVE = (
+    "coefficients are relative to the mean over the classes: those of one term add up to zero"
+)
+
+
+def ratio_of(family: str, link: str) -> str:
+    """What exp(coefficient) is, "" for nothing that has a name."""
+    return RATIOS.get(family, RATIOS.get(link, ""))
 
 
 @dataclass(eq=False, repr=False)
@@ -215,7 +224,7 @@ class GlmEstimator(GlmPredictions):
             ("offset", family not in ("multinomial",)),
         ):
             if name in rows and not allowed:
-                raise ValueError(f"a {family} model with link {self._link} takes no {name}")
+                raise ValueError(f"a {family} model with {self._link_words} link takes no {name}")
         return [self._one_target(i, y, rows) for i, y in enumerate(given)]
 
     def _one_target(self, node: int, y: NDArray[Any], rows: dict[str, list[FloatArray]]) -> Targets:
@@ -380,13 +389,12 @@ class GlmEstimator(GlmPredictions):
         means: list[float] = []
         variances: list[float] = []
         for k, covariance in enumerate(covariances):
-            prefix = f"{plain(self.classes_[k])}: " if several else ""
+            prefix = f"{label_words(self.classes_[k])}: " if several else ""
             terms += [prefix + name for name in names]
             means += [*coefficients[k], *([intercepts[k]] if self._has_intercept else [])]
             variances += list(np.diag(covariance))
         # of several classes no coefficient is a log odds ratio: they are relative to the classes' mean
-        key = f"{self._family} {self._link}" if self._family == "ordinal" else self._link
-        ratio = "" if several else RATIOS.get(key, "")
+        ratio = "" if several else ratio_of(self._family, self._link)
         with_ratio = [bool(ratio)] * len(terms)
         for term, mean, variance in self._cut_points() if self._family == "ordinal" else []:
             terms.append(term)
@@ -403,8 +411,14 @@ class GlmEstimator(GlmPredictions):
         )
         if self._family in DISPERSED:
             rows.append(self._dispersion_row(level))
-        title = f"{self._family} regression, {self._link} link"
-        return SummaryTable(title, self._facts(), level, ratio, rows)
+        title = f"{self._family} regression, {self._link_words} link"
+        notes = (RELATIVE,) if self._link_words == "softmax" else ()
+        return SummaryTable(title, self._facts(), level, ratio, rows, notes)
+
+    @property
+    def _link_words(self) -> str:
+        """The link for people."""
+        return "softmax" if self._family == "multinomial" else self._link
 
     @property
     def _whole_weight(self) -> float:
@@ -429,7 +443,7 @@ class GlmEstimator(GlmPredictions):
         steps = np.append(1.0, np.exp(p["mean"][-m:][1:]))
         slopes = np.tril(np.ones((m, m))) * steps
         spread = slopes @ p["covariance"][-m:, -m:] @ slopes.T
-        labels = [f"{plain(a)}|{plain(b)}" for a, b in pairwise(self.classes_)]
+        labels = [f"{label_words(a)}|{label_words(b)}" for a, b in pairwise(self.classes_)]
         return [
             (label, float(cut), float(spread[k, k]))
             for k, (label, cut) in enumerate(zip(labels, self.cutpoints_, strict=True))

@@ -201,6 +201,10 @@ class BayesianLogisticRegression(ClassifierMixin, GlmEstimator):
     def _bounded(self) -> bool:
         return self.approximation == "polya-gamma"
 
+    @property
+    def _link_words(self) -> str:
+        return "logit" if self._bounded else super()._link_words
+
     def _facts(self) -> list[tuple[str, str]]:
         cost = ("approximation", "polya-gamma, for comparison: intervals are too narrow")
         return super()._facts() + ([cost] if self._bounded else [])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, ndtr
 
-from dmfvi.linalg import FloatArray
+from dmfvi.linalg import FloatArray, row_words
 from dmfvi.models.glm.quadrature import hermite
 from dmfvi.sizes import check_target_size
 from dmfvi.tags import stored_as
@@ -128,7 +128,7 @@ def check_targets(family: str, y: Any, trials: FloatArray | None) -> FloatArray:
         if (values > trials).any():
             worst = int(np.argmax(values - trials))
             raise ValueError(
-                f"y counts successes: row {worst} has {values[worst]:g} of {trials[worst]:g} trials"
+                f"y counts successes: {row_words(worst)} has {values[worst]:g} of {trials[worst]:g} trials"
             )
     return values
 

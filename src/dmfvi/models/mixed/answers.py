@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
-from dmfvi.models.glm.estimator import RATIOS
+from dmfvi.models.glm.estimator import ratio_of
 from dmfvi.models.glm.targets import (
     LINKS,
     Targets,
@@ -127,7 +127,7 @@ class MixedAnswers(Regression):
         """Coefficients, then deviations of the groups' effects and of the noise, with central intervals."""
         names = self._names() + (["Intercept"] if self._has_intercept else [])
         mean = np.append(self.coef_, self.intercept_)[: len(names)]
-        ratio = RATIOS.get(LINK[self._fitted_family], "")
+        ratio = ratio_of(self._fitted_family, LINK[self._fitted_family])
         rows = rows_of(
             names,
             mean,
@@ -157,8 +157,11 @@ class MixedAnswers(Regression):
         facts = self._facts()
         which = ", the sites" if getattr(self, "_groups_are_sites", False) else ""
         facts.insert(1, ("groups", f"{self.n_groups_}{which}"))
+        if self._fitted_family == "bernoulli":
+            facts.insert(2, self._modelled(1))
         exact = self._belief.evidence is not None  # too few draws leave the Gaussian at the mode
-        facts.append(("posterior", "means and covariance" if exact else "Gaussian at the mode"))
+        kind = "with the mean and covariance of the posterior" if exact else "at the mode"
+        facts.append(("approximation", f"Gaussian {kind}"))
         return SummaryTable(title, facts, level, ratio, rows)
 
     # -- predictions --------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from dmfvi.inference.response import Response
 from dmfvi.inference.result import Inference
 from dmfvi.inference.session import Session
 from dmfvi.inference.starts import FeatureUnits
-from dmfvi.linalg import FloatArray, plain
+from dmfvi.linalg import FloatArray, label_words, row_words
 from dmfvi.models.regression.digits import check_digits
 from dmfvi.models.regression.far_products import warn_of_far_products
 from dmfvi.models.regression.tabular import TabularRegression, named_column, refuse_scalar
@@ -145,13 +145,23 @@ class Regression(TabularRegression):
             )
         if self.prior_precision is None or isinstance(self.prior_precision, str):
             return np.full(d, default)
-        given = np.asarray(self.prior_precision, dtype=np.float64)
+        given = self._numbers_of_prior()
         if given.shape not in {(), (d,)} or not ((given > 0) & (given < np.inf)).all():
             raise ValueError(
-                f"prior_precision must be positive and finite, one number or {d}, received {self.prior_precision!r}"
+                f"prior_precision must be positive and finite, one number or {d}, received {self.prior_precision!r}: "
+                "1e-6 is nearly flat"
             )
         # w' = w scale: the same prior for standardised features
         return np.asarray(np.broadcast_to(given, (d,)) / units.scale**2)
+
+    def _numbers_of_prior(self) -> FloatArray:
+        try:
+            return np.asarray(self.prior_precision, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"prior_precision must be one number, or a list of one for each of {', '.join(self._names()[:5])} in this order, received "
+                f"{self.prior_precision!r}"
+            ) from None
 
     def _warn_of_far_products(self) -> None:
         """Under the default prior, of products in the formula of columns far from zero."""
@@ -293,7 +303,7 @@ class Regression(TabularRegression):
         count = ("n", words)
         classes: Any = getattr(self, "classes_", None)
         two = classes is not None and len(classes) == 2
-        about = [("coefficients of", f"{plain(classes[1])}")] if two else []
+        about = [self._modelled(classes[1])] if two else []
         return [
             count,
             *about,
@@ -306,6 +316,10 @@ class Regression(TabularRegression):
     def _whole_weight(self) -> float:
         """That of all rows; one for each where none is given."""
         return float(self._units.n_samples)
+
+    def _modelled(self, label: Any) -> tuple[str, str]:
+        """Which probability grows with a positive coefficient."""
+        return "probability of", f"{self._target_name or 'y'} = {label_words(label)}"
 
     def _prior_words(self) -> str:
         """The prior of the coefficients, for people."""
@@ -366,7 +380,7 @@ def check_one_type(labels: NDArray[Any]) -> None:
     kinds = {type(label).__name__ for label in labels} if labels.dtype == object else set()
     if "NoneType" in kinds:
         row = next(i for i, label in enumerate(labels) if label is None)
-        raise ValueError(f"y has no label in sample {row + 1}: leave rows without a label out")
+        raise ValueError(f"y has no label in {row_words(row)}: leave rows without a label out")
     if "str" in kinds and len(kinds) > 1:
         raise ValueError(
             f"y has labels of several types {sorted(kinds)}: give all of them as text, or all as numbers"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dmfvi.linalg import FloatArray
+from dmfvi.linalg import FloatArray, row_words
 from dmfvi.models.regression import formula as formulas
 from dmfvi.models.regression.columns import (
     NUMBER,
@@ -113,7 +113,7 @@ class TableDesign:
         if len(bad):
             row, position = (int(v) for v in bad[0])
             raise ValueError(
-                f"term {terms[position]!r} is not finite in sample {row + 1} (log of zero, division by zero, an infinite value?): "
+                f"term {terms[position]!r} is not finite in {row_words(row)}, perhaps log of zero, division by zero or an infinite value: "
                 "mend the row or drop it"
             )
         return tuple(terms), table
@@ -154,7 +154,7 @@ class TableDesign:
             row = int(np.flatnonzero(gaps)[0])
             lacking = [name for name in self.columns if columns[name].missing[row]]
             raise IncompleteRows(
-                f"{where}X contains NaN, sample {row + 1} has no value in column {lacking[0]!r}: a {who} predicts complete rows, "
+                f"{where}X contains NaN, {row_words(row)} has no value in column {lacking[0]!r}: a {who} predicts complete rows, "
                 "drop the row, or fit with missing='impute'",
                 ~gaps,
             )

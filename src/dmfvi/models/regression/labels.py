@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmfvi.linalg import row_words
 from dmfvi.models.regression.columns import is_frame, is_missing
 from dmfvi.validation import is_shard_list
 
@@ -63,7 +64,7 @@ def _plain(given: Any, what: str) -> NDArray[Any]:
         made[row] = None if hidden or _is_missing(value) else _value(value)
         if not isinstance(made[row], Hashable):
             raise ValueError(
-                f"{what} must be one label a row, row {row} has a {type(value).__name__}"
+                f"{what} must be one label a row, {row_words(row)} has a {type(value).__name__}"
             )
     return made
 
@@ -95,7 +96,7 @@ def without_missing(
         if not has.all() and how == "raise":
             row = int(np.flatnonzero(~has)[0])
             raise ValueError(
-                f"{where}{what} has no label in {np.sum(~has)} of {len(has)} rows, row {row} is the first: leave these rows out "
+                f"{where}{what} has no label in {np.sum(~has)} of {len(has)} rows, {row_words(row)} is the first: leave these rows out "
                 "(missing='drop'), or give them a label"
             )
         if not has.any():

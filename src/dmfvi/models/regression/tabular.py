@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from textwrap import indent
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.estimator import NetworkEstimator
 from dmfvi.inference.session import Session
-from dmfvi.linalg import FloatArray
+from dmfvi.linalg import FloatArray, row_words
 from dmfvi.models.regression import formula as formulas
 from dmfvi.models.regression.columns import (
     EMPTY,
@@ -54,7 +54,10 @@ class TabularRegression(NetworkEstimator):
     missing: Literal["raise", "drop", "impute"] | None = None
     fit_intercept: bool = True
 
-    _kept: ClassVar[tuple[str, ...]] = ("_table", "n_dropped_", "n_imputed_")
+    _kept: ClassVar[tuple[str, ...]] = ("_table", "n_dropped_", "n_imputed_", "_target_name")
+
+    #: what the target is called, where that is known
+    _target_name = cast("str | None", None)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -76,6 +79,7 @@ class TabularRegression(NetworkEstimator):
         """
         check_choice("missing", self.missing, ["raise", "drop", "impute", None])
         self._table: TableDesign | None = known
+        self._target_name = self._name_of_target(y)
         self.n_dropped_ = self.n_imputed_ = 0
         given = {name: value for name, value in beside.items() if value is not None}
         listed = is_shard_list(X)
@@ -106,6 +110,13 @@ class TabularRegression(NetworkEstimator):
             return made, targets, {n: [part[n] for part in others] for n in given}
         return made[0], None if targets is None else targets[0], others[0]
 
+    def _name_of_target(self, y: Any) -> str | None:
+        """That in the formula, or of a series."""
+        target = formulas.target_of(self.formula) if isinstance(self.formula, str) else None
+        first = y[0] if isinstance(y, list | tuple) and len(y) else y
+        name = getattr(first, "name", None) if target is None else target
+        return name if isinstance(name, str) and name else None
+
     def _check_formula(self, framed: bool, y: Any) -> None:
         if self.formula is None:
             return
@@ -118,7 +129,8 @@ class TabularRegression(NetworkEstimator):
         target = formulas.target_of(self.formula)
         if target is not None and y is not None:
             raise ValueError(
-                f"y is given, and the formula has the target {target!r}: leave one out"
+                f"y is given, and the formula has the target {target!r}: leave y out, or its target (formula="
+                f"{'~' + self.formula.split('~', 1)[1]!r}), as where scikit-learn passes y"
             )
         if not self.fit_intercept:
             raise ValueError(
@@ -363,24 +375,26 @@ class TabularRegression(NetworkEstimator):
         """Rows that lacked something, and reference levels, for the summary."""
         facts = []
         table = self._design_of_table
-        words = []
-        if getattr(self, "n_dropped_", 0):
-            words.append(f"{self.n_dropped_} dropped")
-        if getattr(self, "n_imputed_", 0):
-            words.append(f"{self.n_imputed_} imputed by the joint Gaussian")
-        if words:
-            facts.append(("n missing", " and ".join(words)))
-            if getattr(self, "n_imputed_", 0):
-                facts.append(("imputed", "taken as observed, intervals lack their uncertainty"))
-        elif table is not None and (
-            table.gaussian is not None or self.missing == "drop" or self.formula
-        ):
-            facts.append(("n missing", "0"))
+        dropped, imputed = getattr(self, "n_dropped_", 0), getattr(self, "n_imputed_", 0)
+        if dropped:
+            facts.append((f"{dropped}", f"{_rows_with_gaps(dropped)} dropped"))
+        if imputed:
+            how = (
+                "imputed by the joint Gaussian: taken as observed, intervals lack their uncertainty"
+            )
+            facts.append((f"{imputed}", f"{_rows_with_gaps(imputed)} {how}"))
+        looked = table is not None and (table.gaussian is not None or self.formula)
+        if not (dropped or imputed) and (looked or (table is not None and self.missing == "drop")):
+            facts.append(("no", "rows with missing cells"))
         if table is not None and table.references:
             facts.append(
                 ("reference", " ".join(f"{n}={level}" for n, level in table.references.items()))
             )
         return facts
+
+
+def _rows_with_gaps(count: int) -> str:
+    return f"row{'s' if count > 1 else ''} with missing cells"
 
 
 class _Piece:
@@ -453,7 +467,7 @@ def _refuse(gaps: NDArray[np.bool_], columns: Mapping[str, Column], who: str, wh
         row = int(np.flatnonzero(gaps)[0])
         name = next(n for n, c in columns.items() if c.missing[row])
         raise ValueError(
-            f"{where}X contains NaN, sample {row + 1} has no value in column {name!r}: a {who} needs complete rows, drop them "
+            f"{where}X contains NaN, {row_words(row)} has no value in column {name!r}: a {who} needs complete rows, drop them "
             "(missing='drop') or impute them (missing='impute')"
         )
 

@@ -167,7 +167,7 @@ class SurvivalRegression(Regression):
 
     def score(self, X: Any, y: Any = None, event: Any = None, *, time: Any = None) -> float:
         """Harrell's concordance of predicted risks with the order of events."""
-        pairs, _ = pairs_of(X, y if time is None else time, event)
+        pairs, _ = pairs_of(X, y if time is None else time, event, "score")
         X, pairs, _ = self._scorable(X, pairs, {})
         whole = np.concatenate(pairs) if is_shard_list(X) else pairs
         check_pairs(whole, positive=False)

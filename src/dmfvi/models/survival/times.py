@@ -123,11 +123,12 @@ def check_pairs(pairs: NDArray[Any], positive: bool) -> None:
         )
 
 
-def pairs_of(X: Any, time: Any, event: Any) -> tuple[Any, list[str]]:
+def pairs_of(X: Any, time: Any, event: Any, method: str = "fit") -> tuple[Any, list[str]]:
     """Times and events beside X, a list where X is one, and the columns of X that they were taken from."""
     if time is None:
         raise ValueError(
-            "requires y to be passed, but the target y is None: pass times and events, fit(X, time, event)"
+            f"{method} requires y to be passed, but the target y is None: pass times and events, {method}(X, time, event), "
+            "or their columns in a frame X, such as time='days', event='died'"
         )
     listed = is_shard_list(X)
     names = [name for name in (time, event) if isinstance(name, str)]
