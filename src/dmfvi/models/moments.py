@@ -10,7 +10,7 @@ taken. With rho = p / q at the points of a rule of degree five, whose error is b
     mean = mode + sum_k s_k rho_k z_k / sum_k s_k rho_k      the precision is that of the mode      log evidence = Laplace's + log sum_k s_k rho_k
 
 Parameters that the data may leave open on one side, as logarithms of deviations, are those drawn from their prior: long tails far from the mode are found.
-The others grow there with the model's ``growth``: log odds in a group are larger than those of all groups the more the groups differ.
+The others are drawn relative to the model's ``growth``: log odds in a group are larger than those of all groups the more the groups differ.
 
 The points are the same at all nodes: a quasi-random sequence without a seed (Sobol 1967). One sum of as many numbers as there are points is
 agreed a stage, whatever their likelihoods cost (Bugallo et al. 2017, IEEE Signal Processing Magazine 34(4)).
@@ -50,7 +50,7 @@ NEAR_GAUSSIAN, NEARLY_AS_WIDE = 0.1, 0.02
 class Density(Protocol):
     """A log likelihood at many points, and a Gaussian prior; ``open_ended`` marks what may have a long tail.
 
-    ``growth`` is in what proportion the other parameters are large at points (N, P), by their open-ended ones.
+    ``growth`` says, by the open-ended parameters of points (N, P), in what proportion the others are large there.
     """
 
     prior_mean: FloatArray
@@ -85,10 +85,14 @@ def agree_on_moments(
     if near is not None:
         return near
     done, total = 0, sum(count + count // 4 for count in STAGES)
-    others, usual = ~model.open_ended, float(model.growth(mean[None])[0])
-    inner = mean[others] / usual, covariance[np.ix_(others, others)] / usual**2
+    others = ~model.open_ended
+    shrink = np.where(others, 1.0 / model.growth(mean[None])[0], 1.0)
+    middle, spread = shrink * mean, np.outer(shrink, shrink) * covariance
     for count in STAGES:
-        points, log_density = draws(model, mean, covariance, inner, count)
+        relative, log_density = draws(model, middle, spread, count)
+        growth = model.growth(relative)
+        points = np.where(others, growth[:, None], 1.0) * relative
+        log_density -= int(others.sum()) * np.log(growth)
         inside = np.asarray((points[:, model.open_ended] < LARGEST_LOG).all(1))
         asked = np.where(inside[:, None], points, mean)
         likelihood = np.empty(0)
@@ -107,9 +111,9 @@ def agree_on_moments(
         evidence = float(top + np.log(weights.mean()))
         weights /= weights.sum()
         ess = float(1.0 / np.sum(weights**2))
+        middle, spread = _moments(relative, weights)
         mean, covariance = _moments(points, weights)
-        inner = _moments(points[:, others] / model.growth(points)[:, None], weights)
-        if not _usable(covariance, ess, count):
+        if not (_usable(spread, ess, count) and _usable(covariance, ess, count)):
             return replace(belief, ess=ess)
     precision = np.linalg.inv(covariance)
     q = MultivariateNormal(precision @ mean, -0.25 * (precision + precision.T))
@@ -162,34 +166,25 @@ def _usable(covariance: FloatArray, ess: float, count: int) -> bool:
 
 
 def draws(
-    model: Density,
-    mean: FloatArray,
-    covariance: FloatArray,
-    inner: tuple[FloatArray, FloatArray],
-    count: int,
+    model: Density, mean: FloatArray, covariance: FloatArray, count: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Points (5/4 count, P), evenly spread, and the logarithm of the mixture's density there.
-
-    ``inner`` are mean and covariance of what is not open-ended, divided by the ``growth``.
-    """
+    """Points (5/4 count, P), evenly spread, and the logarithm of the mixture's density there."""
     wide = count // 4  # beside the others
     size, tail = len(mean), model.open_ended
     near = _t_points(even_points(count, size + 1), mean, covariance)
     far, others = np.empty((wide, size)), ~tail
     uniform = even_points(wide, size + 1)
     # open-ended parameters are independent of the others here, as the density below has it
-    far[:, others] = _t_points(uniform[:, np.append(others, True)], *inner)
+    far[:, others] = _t_points(
+        uniform[:, np.append(others, True)], mean[others], covariance[np.ix_(others, others)]
+    )
     deviation = np.minimum(1.0 / np.sqrt(np.maximum(model.prior_precision[tail], 1e-12)), WIDEST)
     # the coordinates that stand for the open-ended parameters, as standard normal numbers
     far[:, tail] = model.prior_mean[tail] + deviation * ndtri(uniform[:, :-1])[:, tail]
-    far[:, others] *= model.growth(far)[:, None]
     points = np.concatenate([near, far])
-    grown = model.growth(points)
     standard = (points[:, tail] - model.prior_mean[tail]) / deviation
     log_wide = -0.5 * (standard**2).sum(1) - np.log(deviation * np.sqrt(2.0 * np.pi)).sum()
-    shrunk = points[:, others] / grown[:, None]
-    log_wide += _log_t(shrunk, *inner)
-    log_wide -= int(others.sum()) * np.log(grown)
+    log_wide += _log_t(points[:, others], mean[others], covariance[np.ix_(others, others)])
     log_near = _log_t(points, mean, covariance)
     share = wide / (count + wide)
     return points, np.logaddexp(log_near + np.log1p(-share), log_wide + np.log(share))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 import dmfvi
 from cli_run import dmfvi_command
@@ -205,3 +206,41 @@ def test_too_many_numbers_and_contradictions_are_refused(monkeypatch: pytest.Mon
         MixedModel(across_sites=True, network=Network.ring(3)).fit(*given)
     with pytest.raises(ValueError, match="across_sites=True"):
         MixedModel(network=Network.ring(3)).fit(*given)
+
+
+def test_shared_groups_of_one_class_have_the_posterior_of_one_machine() -> None:
+    """The effects' deviation is far beyond the largest usual one: the quadrature is less exact there, which is said."""
+    rng = np.random.default_rng(3)
+    group = np.repeat(np.arange(20), 6)
+    x = rng.normal(size=(120, 1))
+    effects = 10.0 * rng.normal(size=20)[group]
+    y = (rng.random(120) < 1 / (1 + np.exp(-(effects + 0.5 * x[:, 0])))).astype(float)
+    site = np.arange(120) % 2
+    parts = [[v[site == k] for k in (0, 1)] for v in (x, y, group)]
+    pooled = MixedModel(family="bernoulli").fit(x, y, group)
+    model = MixedModel(family="bernoulli", across_sites=True, network=Network.chain(2))
+    with pytest.warns(UserWarning, match="too few quadrature points"):
+        model.fit(*parts)
+    one, other = pooled.posterior_.parameters(), model.posterior_.parameters()
+    deviation = np.sqrt(np.diag(one["covariance"]))
+    assert np.abs((other["mean"] - one["mean"]) / deviation).max() < 0.02
+    np.testing.assert_allclose(np.sqrt(np.diag(other["covariance"])), deviation, rtol=0.02)
+
+
+def test_a_search_over_an_edge_ends() -> None:
+    """Log density n min(0, a z) - z^2 / 2, rounded off at zero: full steps lead far to the other side again and again."""
+    search, size = Search.at(np.full((1, 1), -3.0)), 1e6
+    lengths = []
+    while not lengths or lengths[-1] > 1e-8:
+        z = search.positions[:, 0]
+        share = expit(-size * z)
+        curve = 6.0 * size**2 * share * (1.0 - share)
+        found = advance(
+            search,
+            -6.0 * np.logaddexp(0.0, -size * z),
+            (6.0 * size * share)[:, None],
+            curve[:, None, None],
+        )
+        search = found.search
+        lengths.append(found.lengths[0])
+        assert len(lengths) < 100

@@ -25,13 +25,24 @@ def clinics(
     return x, (rng.random(len(groups)) < expit(eta)).astype(float), groups
 
 
-def by_grid(model: MixedModel, x: np.ndarray, y: np.ndarray, groups: np.ndarray) -> Any:
+#: a grid of coefficient, intercept and log deviation
+NARROW = np.linspace(-0.6, 2.2, 13), np.linspace(-1.4, 1.4, 13), np.linspace(-9.0, 1.6, 41)
+WIDE = np.linspace(-4.0, 5.0, 25), np.linspace(-26.0, 16.0, 64), np.linspace(-9.0, 7.0, 41)
+LESS_WIDE = np.linspace(-2.5, 3.0, 31), np.linspace(-3.0, 3.0, 61), np.linspace(-9.0, 4.0, 41)
+
+
+def by_grid(
+    model: MixedModel,
+    x: np.ndarray,
+    y: np.ndarray,
+    groups: np.ndarray,
+    axes: tuple[np.ndarray, ...] = NARROW,
+) -> Any:
     """Mean and deviation of every parameter by adding up the exact density on a grid of all three."""
     design = model._design(x)
     shard = GroupedShard.of(
         design, model._varying(design), y, np.full(len(y), model._target.shift), groups
     )
-    axes = np.linspace(-0.6, 2.2, 13), np.linspace(-1.4, 1.4, 13), np.linspace(-9.0, 1.6, 41)
     grid = np.stack([part.ravel() for part in np.meshgrid(*axes, indexing="ij")], axis=1)
     density = model._model.values(shard, grid)
     density = density + [model._model.log_prior(theta) for theta in grid]
@@ -123,3 +134,20 @@ def test_many_sums_of_few_draws_are_one_sum(
     many = MixedModel(family="bernoulli", verbose=1, network=Network.chain(3)).fit(*given)
     assert many.posterior_.distance(one.posterior_) < 1e-9
     assert "weights of draws" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("per_group", "axes"), [(1, WIDE), (2, LESS_WIDE)])
+def test_log_odds_of_tiny_groups_grow_with_the_effects(
+    per_group: int, axes: tuple[np.ndarray, ...]
+) -> None:
+    """The more groups may differ, the larger the intercept in a group: draws around the mode alone miss that."""
+    rng = np.random.default_rng(5)
+    groups = np.repeat(np.arange(30), per_group)
+    x = rng.normal(size=(len(groups), 1))
+    effects = rng.normal(size=30)[groups]
+    y = (rng.random(len(groups)) < expit(0.5 * x[:, 0] + effects + 0.2)).astype(float)
+    model = MixedModel(family="bernoulli").fit(x, y, groups)
+    mean, deviation, _ = by_grid(model, x, y, groups, axes)
+    q = model._belief.q.parameters()
+    np.testing.assert_allclose(np.sqrt(np.diag(q["covariance"])), deviation, rtol=0.1)
+    assert np.abs((q["mean"] - mean) / deviation).max() < 0.1

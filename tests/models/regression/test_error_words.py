@@ -63,7 +63,7 @@ def test_rows_are_counted_from_zero() -> None:
     fits: list[Callable[[], Any]] = [
         lambda: BayesianLinearRegression().fit(gap, Y),
         lambda: BayesianLinearRegression().fit(gap.to_numpy(), Y),
-        lambda: model.set_params(formula="y ~ age").fit(FRAME).predict(gap),
+        lambda: model.set_params(formula="y ~ age", missing="raise").fit(FRAME).predict(gap),
         lambda: BayesianLinearRegression(formula="y ~ np.log(a)").fit(
             pd.DataFrame({"a": np.abs(np.arange(30) - 9.0), "y": Y})
         ),

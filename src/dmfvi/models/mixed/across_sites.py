@@ -88,7 +88,7 @@ class SharedEffects(MixedEffects):
     def start(self, shard: Any, rng: np.random.Generator) -> Any:
         """The prior, and the groups' modes there."""
         begun = super().start(shard, rng)
-        centres, precisions = yield from self.modes(shard.shared, self.point(begun)[None])
+        centres, precisions = yield from self._all_modes(shard.shared, self.point(begun)[None])
         return CentredBelief.around(begun, centres[0], precisions[0])
 
     def beside(self, belief: LaplaceBelief) -> SharedEffects:
@@ -269,7 +269,7 @@ class SharedEffects(MixedEffects):
         """The log likelihood of all nodes' data at many theta (N, P); the sites first agree on each group's mode."""
         alone = self.values(shard.alone, thetas)
         alone = alone + self.constant_values(shard.shared.rows, thetas)
-        found, wide = np.zeros(len(thetas)), self._is_wide(thetas)
+        found, wide = np.zeros(len(thetas)), self.is_wide(thetas)
         for which in (np.flatnonzero(~wide), np.flatnonzero(wide)):
             rule = self._rule_of_draws(bool(len(which)) and bool(wide[which[0]]))
             q, points = self.n_effects, len(rule[1])
@@ -335,11 +335,16 @@ class SharedEffects(MixedEffects):
                 break
         return search.positions, precisions, ~wanted
 
+    def _all_modes(self, shared: SharedRows, thetas: FloatArray) -> Coroutine:
+        """Modes and precisions where all of them must be reached."""
+        centres, precisions, reached = yield from self.modes(shared, thetas)
+        if not reached.all():
+            raise not_reached(int((~reached).any(0).sum()))
+        return centres, precisions
+
     def agreed_effects(self, shard: SiteShard, theta: FloatArray) -> Coroutine:
         """Posterior means of the shared groups' effects L z (G, q)."""
-        centres, precisions, reached = yield from self.modes(shard.shared, theta[None])
-        if not reached.all():
-            raise not_reached(int((~reached).sum()))
+        centres, precisions = yield from self._all_modes(shard.shared, theta[None])
         centres, precisions = centres[0], precisions[0]
         own = self.at_points(shard.shared, theta, centres, precisions)["logs"]
         total = yield own.ravel()

@@ -184,6 +184,7 @@ class MixedModel(MixedAnswers):
         self._fit(session, model, shards, log_volume=volume, observer=observer)
         if self._common.n_shared:
             self._model = self._model.beside(self._node_beliefs[0])
+            self._warn_of_wide_groups()
         if self.approximation == "moments":
             self._take_moments(session, shards, volume)
         self._effects = self._effects_of(session, shards, parts)
@@ -208,6 +209,17 @@ class MixedModel(MixedAnswers):
         self.n_start_rounds_ = session.collective.n_rounds
         self.n_start_bytes_ = session.collective.bytes_sent
         self._show(0)
+
+    def _warn_of_wide_groups(self) -> None:
+        """Groups at several sites have fewer quadrature points than their integrands need."""
+        model, theta = self._model, self._model.point(self._node_beliefs[0])
+        if model.is_wide(theta):
+            warnings.warn(
+                f"effects of groups differ by {np.exp(theta[-1]):.2g} on the link's scale, and groups with rows at several sites have too few quadrature "
+                "points for that: estimates may be some tenths of their deviations off; bring the rows of each group together at one site",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _warn_of_mode(self) -> None:
         """Where weighted draws could not tell the posterior's moments."""

@@ -2,7 +2,9 @@
 
     f_g(z) = sum over sites of log p(y_g,site | z) - |z|^2 / 2        z <- z + (I - sum of second derivatives)^-1 (gradient - z)
 
-f_g is concave, so full steps are safe near the mode and halved ones lead there from anywhere. All nodes see the same sums, so all halve alike.
+f_g is concave, so full steps are safe near the mode and halved ones lead there from anywhere. A step is at most a few times as long as the one
+before: where effects differ by a thousand f_g has an edge, over which full steps lead far again and again. All nodes see the same sums, so all halve
+alike.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from dmfvi.linalg import FloatArray, symmetrize
 STEPS = 200
 #: a step is halved when the log density falls by more than this part of it, unless its squared length is below NEAR
 ROUNDING, NEAR = 1e-12, 1e-18
+#: how much longer than the one before a step may be
+LONGER = 4.0
 
 
 class Search(NamedTuple):
@@ -58,6 +62,10 @@ def advance(search: Search, logs: FloatArray, pulls: FloatArray, curves: FloatAr
     pull = np.where(fell[..., None], 0.0, pulls - positions)
     step = np.linalg.solve(whole, pull[..., None])[..., 0]
     lengths = np.sqrt(np.einsum("...a,...a->...", step, pull))
+    before = np.sqrt(np.square(tried).sum(-1))
+    most = np.where(np.isfinite(heights), LONGER * before, np.inf)
+    size = np.sqrt(np.square(step).sum(-1))
+    step = step * np.minimum(1.0, most / np.maximum(size, 1e-300))[..., None]
     after = Search(
         np.where(fell[..., None], best + 0.5 * tried, positions + step),
         np.where(fell[..., None], best, positions),

@@ -180,7 +180,7 @@ class MixedEffects(LaplaceModel):
             theta,
             factor,
             *self.entries,
-            *(self._wide_rule(WIDE_POINTS) if self._is_wide(theta) else self._rule()),
+            *(self._wide_rule(WIDE_POINTS) if self.is_wide(theta) else self._rule()),
             self.has_noise,
             gradient,
             curvature,
@@ -230,7 +230,7 @@ class MixedEffects(LaplaceModel):
 
     def values(self, shard: GroupedShard, thetas: FloatArray) -> FloatArray:
         """The log likelihood of one node's data at many theta (N, P), without derivatives and with fewer points."""
-        found, wide = np.zeros(len(thetas)), self._is_wide(thetas)
+        found, wide = np.zeros(len(thetas)), self.is_wide(thetas)
         for part, rule in ((~wide, self._rule_of_draws(False)), (wide, self._rule_of_draws(True))):
             if part.any():
                 found[part] = self._values_by(shard, thetas[part], rule)
@@ -266,7 +266,7 @@ class MixedEffects(LaplaceModel):
         points = np.stack([part.ravel() for part in grid], axis=1)
         return np.ascontiguousarray(points), np.prod([s.ravel() for s in shares], axis=0)
 
-    def _is_wide(self, theta: FloatArray) -> NDArray[np.bool_]:
+    def is_wide(self, theta: FloatArray) -> NDArray[np.bool_]:
         """Where the integrand of a group may be a Gaussian with an edge, of parameters (..., P); Gaussian targets have none."""
         edged = self.n_effects == 1 and self.family != "gaussian"
         return np.asarray(edged & (theta[..., -1] > WIDE_LOG))
