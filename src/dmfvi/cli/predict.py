@@ -141,7 +141,11 @@ def predict(
         )
         hint = "" if complete.all() else " (--set missing=impute at the fit fills features)"
         print(f"{data}: {told_of}{hint}", file=sys.stderr)
-    console.print(f"{int(whole.sum())} predictions: {escape(str(target))}", soft_wrap=True)
+    used = [f"{name} from column {str(told[name])!r}" for name in known]
+    words = f" (with the {' and the '.join(used)})" if used else ""
+    console.print(
+        f"{int(whole.sum())} predictions{escape(words)}: {escape(str(target))}", soft_wrap=True
+    )
 
 
 def load_estimator(model: Path) -> Any:

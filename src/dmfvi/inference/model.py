@@ -263,7 +263,10 @@ class ConjugateModel(Model):
         if not np.isfinite(goal).all():
             return Update(belief, objective, True)
         here = belief.pack()
-        reach = min(1.0, float(np.min(belief.max_step(belief.unpack(goal - here).natural))))
+        try:
+            reach = min(1.0, float(np.min(belief.max_step(belief.unpack(goal - here).natural))))
+        except np.linalg.LinAlgError:  # the belief is as good as singular itself
+            return Update(belief, objective, True)
         return Update(belief.unpack(here + EDGE_FRACTION * reach * (goal - here)), objective, True)
 
     def change(self, new: Any, old: Any) -> float:

@@ -10,6 +10,7 @@ import pytest
 
 from dmfvi import (
     BayesianLinearRegression,
+    BayesianPoissonRegression,
     CoxRegression,
     GeneralizedLinearModel,
     MixedModel,
@@ -72,3 +73,14 @@ def test_doubled_columns_are_told_apart_by_any_but_the_vaguest_prior(
     assert apart < (0.05 * spread if kind is MixedModel else 1e-6)
     with pytest.raises(ValueError, match=r"raise prior_precision|exact function of the features"):
         kind(prior_precision=1e-14).fit(DOUBLED, **given)
+
+
+@pytest.mark.parametrize("kind", [BayesianLinearRegression, BayesianPoissonRegression])
+def test_columns_far_from_zero_without_an_intercept_are_named_or_refused(kind: Any) -> None:
+    """They are not centred then, and nearly equal."""
+    counts = RNG.poisson(2.0, 40)
+    with pytest.warns(UserWarning, match="nearly a combination of others"):
+        kind(fit_intercept=False, max_iter=200).fit(X + 1e6, counts)
+    with pytest.raises(ValueError, match=r"singular to rounding|no proper distribution"):
+        kind(fit_intercept=False).fit(X + 1e8, counts)
+    kind().fit(X + 1e8, counts)

@@ -16,6 +16,7 @@ from dmfvi import (
     BayesianLinearRegression,
     BayesianLogisticRegression,
     BayesianPoissonRegression,
+    GeneralizedLinearModel,
     MixedModel,
     Network,
 )
@@ -274,3 +275,27 @@ def test_truth_values_beside_digits_in_quotes_are_refused() -> None:
     values[2] = values[2].assign(s=lambda f: f.s.astype(int).astype(str))
     with pytest.raises(ValueError, match="words and numbers"):
         BayesianLinearRegression(formula="y ~ C(s)", network=Network.chain(3)).fit(values)
+
+
+@pytest.mark.parametrize("kind", ["formula", "series", "sites", "polars"])
+def test_ordered_categories_of_the_targets_are_the_order_of_the_classes(kind: str) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=90)
+    words = np.array(["low", "mid", "high"])[np.digitize(x + rng.normal(size=90), [-0.5, 0.8])]
+    ordered = pd.CategoricalDtype(["none", "low", "mid", "high"], ordered=True)
+    whole = pd.DataFrame({"x": x, "grade": pd.Series(words).astype(ordered)})
+    given = GeneralizedLinearModel(family="ordinal", classes=["low", "mid", "high"])
+    expected = given.fit(whole[["x"]], words)
+    formula = None if kind in ("series", "sites") else "grade ~ x"
+    network = Network.chain(2) if kind == "sites" else None
+    model = GeneralizedLinearModel(family="ordinal", formula=formula, network=network)
+    if kind == "sites":
+        model.fit([whole[["x"]][:40], whole[["x"]][40:]], [whole.grade[:40], whole.grade[40:]])
+    elif kind == "series":
+        model.fit(whole[["x"]], whole.grade)
+    else:
+        levels = polars.Enum(["low", "mid", "high"])
+        frame = polars.DataFrame({"x": x, "grade": polars.Series(words.tolist(), dtype=levels)})
+        model.fit(frame if kind == "polars" else whole)
+    assert model.classes_.tolist() == ["low", "mid", "high"]
+    np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-9)

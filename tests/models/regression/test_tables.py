@@ -180,6 +180,15 @@ def test_products_of_columns_far_from_zero_are_warned_of(kind: Any, formula: str
     assert len(told) == FAR[formula]
 
 
+@pytest.mark.parametrize("term", ["`the year`", "Q('the year')"])
+def test_columns_whose_names_no_function_takes_are_to_be_renamed(term: str) -> None:
+    frame = table().assign(**{"the year": np.random.default_rng(1).normal(2000.0, 4.0, 160)})
+    with pytest.warns(UserWarning, match="the mean of 'the year'.*give the column a name"):
+        BayesianPoissonRegression(formula=f"visits ~ {term} * age").fit(frame)
+    with pytest.raises(ValueError, match="rename the column"):
+        BayesianPoissonRegression(formula=f"visits ~ center({term}) * age").fit(frame)
+
+
 @pytest.mark.parametrize("how", ["drop", "impute"])
 @pytest.mark.parametrize("with_formula", [True, False])
 def test_missing_entries_are_dropped_or_imputed_alike_everywhere(

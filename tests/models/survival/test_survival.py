@@ -569,3 +569,13 @@ def test_scores_leave_out_rows_without_a_time_or_an_event(column: str) -> None:
     with pytest.raises(ValueError, match="every row needs a time and an event"):
         plain.score(gaps[["age"]].to_numpy(), gaps.time, gaps.died)
     assert 0.0 <= concordance(np.arange(3.0), np.array([[1.0, 1], [np.nan, 1], [2, 1]])) <= 1.0
+
+
+def test_the_curve_is_a_frame() -> None:
+    whole = table()
+    curve = KaplanMeier().fit(whole[["time", "died"]].to_numpy(dtype=float))
+    frame = curve.summary_frame(level=0.8)
+    np.testing.assert_array_equal(frame.index, curve.timeline_)
+    np.testing.assert_array_equal(frame.survival, curve.survival_function_)
+    np.testing.assert_array_equal(frame[["lower", "upper"]].T, curve.confidence_interval(0.8))
+    assert frame.events.sum() == whole.died.sum()

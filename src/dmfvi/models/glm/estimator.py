@@ -35,6 +35,7 @@ from dmfvi.models.regression.base import (
     VAGUE_INTERCEPT,
     agree_on_weighted_units,
     check_one_type,
+    declared_order,
     known_classes,
 )
 from dmfvi.models.regression.posterior import CoefficientPosterior
@@ -91,6 +92,8 @@ class GlmEstimator(GlmPredictions):
     link = cast(Any, None)
     #: density of the log dispersion in the data's units, where its skew counts
     _log_dispersion = cast("LogDispersion | None", None)
+    #: labels in the order that the targets' type declares
+    _label_order = cast("list[Any] | None", None)
     degrees_of_freedom = 4.0
     classes = cast(Any, None)
 
@@ -132,6 +135,7 @@ class GlmEstimator(GlmPredictions):
             "sample_weight": sample_weight,
             "trials": trials,
         }
+        self._label_order = declared_order(self.formula, X, y)
         X, y, given = self._tabulated(X, y, given, session)
         pairs = self._pairs(X, y, session)
         shards = [x for x, _ in pairs]
@@ -206,14 +210,18 @@ class GlmEstimator(GlmPredictions):
             labels = np.concatenate(given)
             check_one_type(labels)
             check_classification_targets(labels)
-            if family == "ordinal" and self.classes is None and labels.dtype.kind not in "biuf":
+            classes = self.classes
+            if family == "ordinal" and classes is None and self._label_order is not None:
+                seen = set(labels.tolist())
+                classes = [c for c in self._label_order if c in seen or not session.whole]
+            if family == "ordinal" and classes is None and labels.dtype.kind not in "biuf":
                 raise ValueError(
                     f"the order of {sorted(set(labels.tolist()))[:5]} is not known: name it, as in "
-                    "classes=['low', 'medium', 'high']"
+                    "classes=['low', 'medium', 'high'], or pass y as an ordered categorical"
                 )
-            if self.classes is not None and len(set(self.classes)) < len(list(self.classes)):
-                raise ValueError(f"classes must differ, received {list(self.classes)}")
-            known = known_classes(self.classes, labels, session)
+            if classes is not None and len(set(classes)) < len(list(classes)):
+                raise ValueError(f"classes must differ, received {list(classes)}")
+            known = known_classes(classes, labels, session)
             self.classes_ = known if family == "ordinal" else np.unique(known)
             self._check_classes()
         if family == "binomial" and "trials" not in rows:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from dmfvi.models.regression.formula import parsed
 
+#: a column that a formula names in quotes
+QUOTED = re.compile(r"""Q\(["'](.*)["']\)""")
 #: distance from zero, in deviations, from which a column is far, and the part of the rows that a prior may count as
 FAR, NOTABLE = 10.0, 0.02
 
@@ -33,11 +36,14 @@ def warn_of_far_products(
     if not found:
         return
     term, name = found[0]
-    column = name if name.isidentifier() else f"Q({name!r})"
+    column = quoted.group(1) if (quoted := QUOTED.fullmatch(name)) else name
+    cure = f"write center({column})"
+    if not column.isidentifier():
+        cure = "give the column a name without spaces and signs, and write center(name)"
     warnings.warn(
-        f"formula {formula!r}: the mean of {name!r} is {distances[name]:.3g} deviations from zero, so the standardised column of "
-        f"{term!r} hardly differs from those of its parts, and the default prior shrinks its coefficient towards zero: write "
-        f"center({column}), or pass a prior_precision in the columns' units",
+        f"formula {formula!r}: the mean of {column!r} is {distances[name]:.3g} deviations from zero, so the standardised column of "
+        f"{term!r} hardly differs from those of its parts, and the default prior shrinks its coefficient towards zero: {cure}, or pass a "
+        "prior_precision in the columns' units",
         UserWarning,
         stacklevel=stacklevel,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -47,6 +47,9 @@ KNOWN = frozenset(
         "Poly",
     ]
 )
+#: those of them that learn something from data, and what columns in them need
+LEARNING = frozenset(["center", "scale", "standardize", "poly", "bs", "cs", "cr", "cc"])
+PLAIN_NAMES = "within functions columns need names without spaces and signs, rename the column"
 #: what R reads and the parser does not, and what to do instead
 OF_R = {
     r"(?<![\w.)])\.(?![\w.])": "'.' for all other columns is not known, write their names with +",
@@ -171,9 +174,13 @@ def _check_expression(expression: str, text: str) -> None:
     try:
         tree = ast.parse(expression, mode="eval")
     except SyntaxError as error:
+        hint = f": {PLAIN_NAMES}" if "`" in expression else ""
         raise ValueError(
-            f"formula {text!r}: {expression!r} cannot be read ({error.msg})"
+            f"formula {text!r}: {expression!r} cannot be read ({error.msg}){hint}"
         ) from error
+    for node in ast.walk(tree):
+        if _calls(node, LEARNING) and any(_calls(n, {"Q"}) for n in ast.walk(node)):
+            raise ValueError(f"formula {text!r}: {expression!r} has Q() inside: {PLAIN_NAMES}")
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     inner = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
     for node in ast.walk(tree):
@@ -194,6 +201,10 @@ def _check_expression(expression: str, text: str) -> None:
                 f"formula {text!r}: {expression!r} uses {ast.unparse(node)!r}; known are columns, arithmetic, "
                 f"{', '.join(sorted(KNOWN))}, and np.log, np.sqrt and the like"
             )
+
+
+def _calls(node: ast.AST, names: Collection[str]) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
 
 
 def _explodes(node: ast.AST) -> bool:

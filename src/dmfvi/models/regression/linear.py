@@ -61,7 +61,12 @@ class LinearRegression(ConjugateModel):
         """g, from the posterior precision P + X'X and the number of rows."""
         if not self.untied or n <= 0.0:
             return 0.0
-        share = self.prior_precision * np.diag(inverse(precision))
+        try:
+            share = self.prior_precision * np.diag(inverse(precision))
+        except (
+            np.linalg.LinAlgError
+        ):  # singular to rounding: such a posterior is refused in the end
+            return 0.0
         most = max(n - LEAST_FREEDOM, 0.5 * n)
         return float(np.clip(len(share) - share.sum(), 0.0, most))
 

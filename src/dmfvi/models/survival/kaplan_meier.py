@@ -12,6 +12,7 @@ from scipy.special import ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.estimator import NetworkEstimator
+from dmfvi.extras import lacking
 from dmfvi.families import Beta
 from dmfvi.inference.result import InferenceObserver
 from dmfvi.linalg import FloatArray
@@ -204,6 +205,24 @@ class KaplanMeier(NetworkEstimator):
             f"median survival time {self.median_survival_time_:.6g} ({100 * level:g} % interval {shown[0]} to {shown[1]})",
         ]
         return "\n".join([*lines, self._run_words()])
+
+    def summary_frame(self, level: float = 0.9) -> Any:
+        """The curve as a pandas DataFrame: at each time the number at risk, events, and the survival with its interval."""
+        check_is_fitted(self)
+        try:
+            import pandas
+        except ImportError as error:
+            raise lacking("a frame", "pandas", "pandas") from error
+        low, high = self.confidence_interval(level)
+        columns = {
+            "time": self.timeline_,
+            "at_risk": self.at_risk_,
+            "events": self.observed_,
+            "survival": self.survival_function_,
+            "lower": low,
+            "upper": high,
+        }
+        return pandas.DataFrame(columns).set_index("time")
 
     def plot(self, ax: Any = None, level: float = 0.9) -> Any:
         """Draw the curve with its intervals; returns the matplotlib Axes."""
