@@ -15,17 +15,15 @@ from dmfvi.cli.fit import BY_SET
 from dmfvi.deploy.kinds import FAMILIES, KINDS, ModelSettings, columns_of
 from dmfvi.deploy.settings import settings_of
 
-RNG = np.random.default_rng(0)
-
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    file = tmp_path / "rows.csv"
+    rng, file = np.random.default_rng(0), tmp_path / "rows.csv"
     with file.open("w", newline="") as opened:
         writer = csv.writer(opened)
         writer.writerow(["x", "falls", "years", "grade"])
-        for x, falls in zip(RNG.normal(size=40), RNG.poisson(2.0, 40), strict=True):
-            writer.writerow([x, falls, RNG.uniform(1, 2), ["low", "mid", "high"][falls % 3]])
+        for x, falls in zip(rng.normal(size=40), rng.poisson(2.0, 40), strict=True):
+            writer.writerow([x, falls, rng.uniform(1, 2), ["low", "mid", "high"][falls % 3]])
     return file
 
 

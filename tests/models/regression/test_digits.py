@@ -49,7 +49,7 @@ def test_little_noise_and_doubled_columns_are_named(family: str) -> None:
 
 
 def fits() -> list[tuple[Any, dict[str, Any]]]:
-    time = RNG.exponential(np.exp(-X[:, 0]))
+    time = np.random.default_rng(4).exponential(np.exp(-X[:, 0]))
     of_time = {"time": time, "event": np.ones(40)}
     groups = {"y": X[:, 0] + NOISE, "groups": np.arange(40) // 5}
     return [
@@ -78,7 +78,7 @@ def test_doubled_columns_are_told_apart_by_any_but_the_vaguest_prior(
 @pytest.mark.parametrize("kind", [BayesianLinearRegression, BayesianPoissonRegression])
 def test_columns_far_from_zero_without_an_intercept_are_named_or_refused(kind: Any) -> None:
     """They are not centred then, and nearly equal."""
-    counts = RNG.poisson(2.0, 40)
+    counts = np.random.default_rng(5).poisson(2.0, 40)
     with pytest.warns(UserWarning, match="nearly a combination of others"):
         kind(fit_intercept=False, max_iter=200).fit(X + 1e6, counts)
     with pytest.raises(ValueError, match=r"singular to rounding|no proper distribution"):

@@ -167,11 +167,14 @@ class SurvivalRegression(Regression):
 
     def score(self, X: Any, y: Any = None, event: Any = None, *, time: Any = None) -> float:
         """Harrell's concordance of predicted risks with the order of events."""
-        pairs, _ = pairs_of(X, y if time is None else time, event, "score")
-        X, pairs, _ = self._scorable(X, pairs, {})
-        whole = np.concatenate(pairs) if is_shard_list(X) else pairs
-        check_pairs(whole, positive=False)
-        return concordance(joined(self.predict(X)), whole)
+        risk = joined(self.predict(X))
+        given, _ = pairs_of(X, y if time is None else time, event, "score")
+        pairs = np.concatenate(given) if is_shard_list(X) else given
+        if self._leaves_out_rows:
+            kept = np.isfinite(risk) & np.isfinite(pairs).all(1)
+            risk, pairs = risk[kept], pairs[kept]
+        check_pairs(pairs, positive=False)
+        return concordance(risk, pairs)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
