@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import KW_ONLY, dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +31,11 @@ MOST_ROUNDING_GROWTH = 200.0
 VAGUE_INTERCEPT = 1e-2
 #: rows that are worked on at a time
 BLOCK = 1024
+#: what to say where matrices cannot be solved
+SINGULAR = (
+    "the posterior is singular to rounding: columns are combinations of others (without an intercept also columns far from zero), and neither "
+    "the rows nor the prior tell them apart; leave columns out, or raise prior_precision"
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -59,6 +64,12 @@ class Regression(TabularRegression):
                 f"{session.rule.name!r} does not reach that on {session.network.name}: use consensus='exact-sum'"
             )
         return session
+
+    def _fit(self, *given: Any, **settings: Any) -> Self:
+        try:
+            return super()._fit(*given, **settings)
+        except np.linalg.LinAlgError as error:
+            raise ValueError(SINGULAR) from error
 
     def _keep(self, inference: Inference, log_volume: float = 0.0) -> None:
         names = self._names()
