@@ -29,6 +29,20 @@ print(model.summary())  # 1 row with missing cells dropped; terms age, C(ward)[T
 chances = model.predict_proba(site_b)
 
 
+from dmfvi import BayesianLinearRegression, BayesianPCA
+
+whole = pd.DataFrame(rng.normal(size=(80, 3)), columns=["age", "dose", "pressure"])
+whole["pressure"] += 0.5 * whole.dose
+whole = whole.mask(rng.random(whole.shape) < 0.15)
+draws = BayesianPCA(2, noise="feature").fit(whole).impute(whole, n_draws=20, random_state=0)
+tables = [pd.DataFrame(draw, columns=whole.columns) for draw in draws]
+fits = [BayesianLinearRegression(formula="pressure ~ age + dose").fit(table) for table in tables]
+estimates = np.array([fit.coef_ for fit in fits])
+within = np.mean([np.diag(fit.coef_covariance_)[:2] for fit in fits], axis=0)
+deviations = np.sqrt(within + (1 + 1 / len(fits)) * estimates.var(axis=0, ddof=1))
+print(estimates.mean(axis=0), deviations)
+
+
 from dmfvi import CoxRegression, KaplanMeier, PiecewiseExponentialRegression
 
 hospitals = []

@@ -53,6 +53,8 @@ def save(model: Any, path: str | Path, details: Mapping[str, Any] | None = None)
         return save_inference(model, _named_npz(path), MODEL, details)
     name, known = type(model).__name__, ESTIMATORS
     if known.get(name) is not type(model):
+        if hasattr(model, "estimator_"):
+            raise TypeError(f"a file holds no {name}: save its estimator_")
         raise TypeError(f"cannot save a {name}, known are {sorted(known)}")
     check_is_fitted(model)
     target = _named_npz(path)

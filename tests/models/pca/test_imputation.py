@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 
+import dmfvi
 from dmfvi import (
     PPCA,
     BayesianGaussianMixture,
@@ -175,3 +178,19 @@ def test_with_few_rows_a_mixture_knows_that_it_knows_little() -> None:
         hits += int(((low <= new) & (new <= high))[:, 0].sum())
         asked += len(new)
     assert 0.85 < hits / asked < 0.95
+
+
+def test_an_imputer_names_its_candidates_and_columns_of_text(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(40, 3)), columns=["a", "b", "c"])
+    table.iloc[3, 1] = np.nan
+    imputer = Imputer([BayesianPCA(1, noise="feature"), BayesianPCA(1)]).fit(table)
+    assert imputer.candidates_ == [
+        "BayesianPCA(n_components=1, noise='feature')",
+        "BayesianPCA(n_components=1)",
+    ]
+    assert len(imputer.candidates_) == len(imputer.lower_bounds_)
+    with pytest.raises(ValueError, match=r"columns \['sex'\] hold text"):
+        Imputer("auto").fit(table.assign(sex="f"))
+    with pytest.raises(TypeError, match="save its estimator_"):
+        dmfvi.save(imputer, tmp_path / "model.npz")

@@ -16,7 +16,14 @@ from dmfvi.linalg import FloatArray
 from dmfvi.models.mixture.estimator import BayesianGaussianMixture
 from dmfvi.models.pca.estimator import BayesianPCA
 from dmfvi.models.pca.held_out import REFERENCE, hold_out, least_scores
-from dmfvi.validation import check_choice, check_level, check_whole, is_shard_list, unmasked
+from dmfvi.validation import (
+    check_choice,
+    check_level,
+    check_numeric,
+    check_whole,
+    is_shard_list,
+    unmasked,
+)
 
 #: rows' worth of the whole table's spread that each component of a candidate mixture begins with
 PSEUDO_ROWS = 5
@@ -65,11 +72,14 @@ def _cell(values: FloatArray) -> float:
 
 def _tables(X: Any) -> list[FloatArray]:
     """Plain arrays, one for each node or one for all."""
+    parts = X if is_shard_list(X) else [X]
+    for position, part in enumerate(parts):
+        check_numeric(part, f"shard {position}: " if len(parts) > 1 else "")
     return [
         check_array(
             unmasked(part), dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=0
         )
-        for part in (X if is_shard_list(X) else [X])
+        for part in parts
     ]
 
 
@@ -126,6 +136,8 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         The fitted model. ``dmfvi.save`` takes it, and does not take an Imputer: the calibration is not kept in a file.
     lower_bounds_ : array (n_models,)
         Bounds of the models that were fitted, in the order of the list; of "auto" for the dequantized table.
+    candidates_ : list of str
+        The models that the bounds are of.
     calibration_ : HeldOut
         Counts of held-out scores, where they were asked for; ``stretch(level)`` is the factor of each column's interval.
     n_features_in_ : int
@@ -152,9 +164,10 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_choice("calibration", self.calibration, ["model", "held-out"])
         if self.n_folds != "auto":
             check_whole("n_folds", self.n_folds, 2)
-        models = self._candidates(X)
+        candidates = self._candidates(X)
         for name in ("calibration_", "feature_names_in_"):  # of an earlier fit
             self.__dict__.pop(name, None)
+        self.candidates_, models = list(candidates), list(candidates.values())
         if isinstance(self.estimator, str):
             self.estimator_, self.lower_bounds_ = fitted_by_bound(models, X)
         else:
@@ -173,7 +186,8 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             self.feature_names_in_ = self.estimator_.feature_names_in_
         return self
 
-    def _candidates(self, X: Any) -> list[Any]:
+    def _candidates(self, X: Any) -> dict[str, Any]:
+        """Models by the words for them."""
         given = self.estimator
         if isinstance(given, str):
             if given != "auto":
@@ -183,7 +197,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 raise ValueError(
                     f"X must be a table with rows and columns, received shape {np.shape(first)}"
                 )
-            return list(usual_candidates(np.shape(first)[1]).values())
+            return usual_candidates(np.shape(first)[1])
         if given is None:
             given = BayesianPCA(noise="feature")
         models = list(given) if isinstance(given, list | tuple) else [given]
@@ -198,7 +212,12 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 )
         if not models:
             raise ValueError("estimator must not be an empty list: give a model")
-        return models
+        words = [" ".join(repr(model).split()) for model in models]
+        repeated = len(set(words)) < len(words)
+        return {
+            f"{i + 1}: {w}" if repeated else w: m
+            for i, (w, m) in enumerate(zip(words, models, strict=True))
+        }
 
     def transform(self, X: Any) -> FloatArray:
         """X with its missing entries filled."""
