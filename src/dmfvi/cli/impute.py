@@ -78,12 +78,13 @@ def impute(
     ] = False,
     level: Annotated[float, typer.Option(help="Probability of the intervals.")] = LEVEL,
     calibration: Annotated[
-        Calibration,
+        Calibration | None,
         typer.Option(
             help="Intervals of the model, or intervals stretched column by column to cover held-out observed entries; "
-            "that takes ten more fits to this table."
+            "that takes ten more fits to this table and more for small ones. By default held-out with --model auto.",
+            show_default=False,
         ),
-    ] = Calibration.MODEL,
+    ] = None,
     header: Header = None,
     separator: Separator = None,
     decimal: Decimal = ".",
@@ -105,7 +106,7 @@ def impute(
     if draws < 0:
         raise ValueError(f"--draws must be at least 0, received {draws}")
     check_level(level)
-    if not interval and (level != LEVEL or calibration is not Calibration.MODEL):
+    if not interval and (level != LEVEL or calibration is not None):
         raise ValueError("--level and --calibration are of intervals: add --interval")
     beside = [
         *(["std"] if std else []),
@@ -119,6 +120,8 @@ def impute(
     import numpy as np
 
     used = _without_words(data, reading) if _is_kind(model) else reading
+    if not interval:
+        calibration = Calibration.MODEL
     fitted, calibrated = _filler(model, data, used, calibration)
     if draws and "n_draws" not in inspect.signature(fitted.impute).parameters:
         raise ValueError(f"--draws: a {type(fitted).__name__} gives means only, leave it out")
@@ -215,11 +218,11 @@ def _without_words(data: Path, reading: Reading) -> Reading:
 
 
 def _filler(
-    model: Path, data: Path, reading: Reading, calibration: Calibration
+    model: Path, data: Path, reading: Reading, calibration: Calibration | None
 ) -> tuple[Any, Any | None]:
     """The model of a directory, or one that is fitted to the table; and where it was asked for, the calibration of its intervals."""
     from dmfvi.deploy.kinds import KINDS, ModelSettings
-    from dmfvi.models.pca.imputer import Imputer, usual_candidates
+    from dmfvi.models.pca.imputer import Imputer
     from dmfvi.validation import name_features, warn_of_ids
 
     word, held_out = str(model), calibration is Calibration.HELD_OUT
@@ -244,19 +247,19 @@ def _filler(
         kind = chosen.estimator()
         if not held_out or not hasattr(kind, "impute_interval"):
             return chosen.fit(table), None
-        made = Imputer(kind, calibration=calibration.value).fit(rows)
+        made = Imputer(kind, calibration="held-out").fit(rows)
         for each in (made, made.estimator_):
             name_features(each, names)
         return made.estimator_, made
     warn_of_ids([rows], names)
-    tried = Imputer(AUTO, calibration=calibration.value).fit(rows)
-    labels = list(usual_candidates(rows.shape[1]))
+    tried = Imputer(AUTO, calibration=None if calibration is None else calibration.value).fit(rows)
+    labels = tried.candidates_
     order = sorted(range(len(labels)), key=lambda i: -tried.lower_bounds_[i])
     shown = ", ".join(f"{labels[i]} {tried.lower_bounds_[i]:.6g}" for i in order)
     console.print(f"bounds: {escape(shown)}; the first is taken", soft_wrap=True)
     for each in (tried, tried.estimator_):
         name_features(each, names)
-    return tried.estimator_, tried if held_out else None
+    return tried.estimator_, tried if hasattr(tried, "calibration_") else None
 
 
 def _check_fills(model: Path, estimator: type[Any]) -> None:

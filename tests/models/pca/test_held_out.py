@@ -233,3 +233,23 @@ def test_folds_that_do_not_converge_are_counted() -> None:
     said = [str(each.message) for each in caught]
     assert len(said) == 2
     assert said[1].startswith("3 of 3 fits of the held-out calibration have not converged; the")
+
+
+def test_intervals_of_the_model_that_is_chosen_are_calibrated_by_default() -> None:
+    rng = np.random.default_rng(3)
+    table = rng.normal(size=(90, 2)) @ rng.normal(size=(2, 4)) + 0.5 * rng.normal(size=(90, 4))
+    table[rng.random(table.shape) < 0.2] = np.nan
+    table[8:, 3] = np.nan  # too few scores
+    table[:8, 3] = rng.normal(size=8)
+    made = Imputer("auto", n_folds=5).fit(table)
+    plain = Imputer("auto", calibration="model").fit(table)
+    assert not hasattr(plain, "calibration_")
+    assert not hasattr(Imputer().fit(table), "calibration_")
+    with pytest.warns(UserWarning, match="intervals are those of the model"):
+        low, high = made.impute_interval(table)
+    below, above = plain.impute_interval(table)
+    np.testing.assert_allclose(high[:, 3], above[:, 3])
+    gaps = np.isnan(table[:, 0])
+    stretch = made.calibration_.stretch(0.9)[0]
+    widths = (high - low)[gaps, 0], (above - below)[gaps, 0]
+    np.testing.assert_allclose(widths[0], stretch * widths[1])

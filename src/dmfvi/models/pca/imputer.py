@@ -121,11 +121,12 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         The model that is fitted, for example ``BayesianPCA(3, network=...)``. Of a list the model with the highest bound
         is kept; "auto" is a list of factor analysis, one Gaussian and mixtures of two and three, on one machine, compared by their bounds for the
         dequantized table: values that are rounded get the digits back at random. None is ``BayesianPCA(noise="feature")``.
-    calibration : {"model", "held-out"}
+    calibration : {"model", "held-out"} or None
         Intervals as the model has them, or stretched column by column so that they cover observed entries that are hidden in turn: the model is
         fitted once more for each of ``n_folds``, and only counts of entries and scores are summed over nodes. For columns whose shape the model does not have (skewed,
         rounded). A column takes level / (1 - level) scores, 9 for 0.9 and 99 for 0.99: with fewer its intervals are infinite, with a warning.
-        A model of another package needs ``impute(X)`` and ``impute_interval(X, level)``, and is fitted on one machine.
+        A model of another package needs ``impute(X)`` and ``impute_interval(X, level)``, and is fitted on one machine. None is "held-out" for the estimator
+        "auto", where columns with too few scores keep the model's intervals, and "model" otherwise.
     n_folds : int or "auto"
         Folds of the held-out calibration; an entry is predicted without its own fold. A fold's fit has fewer entries than the fit that is stretched, which widens
         intervals of small tables: "auto" takes as many folds as make rows times folds 10,000, from 10 (1,000 rows and more) to 50 (200 and fewer).
@@ -156,12 +157,12 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """
 
     estimator: Any = None
-    calibration: Literal["model", "held-out"] = "model"
+    calibration: Literal["model", "held-out"] | None = None
     n_folds: int | Literal["auto"] = "auto"
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the model to X (n_samples, n_features) with NaN for missing entries, or to a list with one array per node."""
-        check_choice("calibration", self.calibration, ["model", "held-out"])
+        check_choice("calibration", self.calibration, ["model", "held-out", None])
         if self.n_folds != "auto":
             check_whole("n_folds", self.n_folds, 2)
         candidates = self._candidates(X)
@@ -179,7 +180,8 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                     "estimator must be one model, or a list of models that have a bound"
                 )
             self.estimator_ = fitted[int(np.argmax(bounds)) if len(fitted) > 1 else 0]
-        if self.calibration == "held-out":
+        usual = "held-out" if isinstance(self.estimator, str) else "model"
+        if (self.calibration or usual) == "held-out":
             self.calibration_ = hold_out(self.estimator_, _tables(X), self.n_folds)
         self.n_features_in_ = self.estimator_.n_features_in_
         if hasattr(self.estimator_, "feature_names_in_"):
@@ -234,6 +236,8 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         gaps = [np.isnan(table) for table in _tables(X)]
         stretch = self.calibration_.stretch(level)
         self._warn_of_few_scores(stretch, np.any([at.any(0) for at in gaps], axis=0), level)
+        if self.calibration is None:
+            stretch = np.where(np.isinf(stretch), 1.0, stretch)
         if not is_shard_list(X):
             return _stretched(gaps[0], mean, ends, stretch)
         return [_stretched(*of_part, stretch) for of_part in zip(gaps, mean, ends, strict=True)]
@@ -249,7 +253,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             warnings.warn(
                 f"intervals of level {level:g} take {least_scores(level)} held-out scores of a column; fewer have: {shown}"
                 + (f" and {len(few) - 5} more" if len(few) > 5 else "")
-                + ". Their intervals are infinite",
+                + f". Their intervals are {'infinite' if self.calibration else 'those of the model'}",
                 UserWarning,
                 stacklevel=3,
             )
