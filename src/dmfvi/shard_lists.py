@@ -18,6 +18,7 @@ PER_SHARD = (
     "predict_proba_interval",
     "predict_interval",
     "predict_survival_function",
+    "predict_cumulative_hazard",
     "decision_function",
     "transform",
     "score_samples",
@@ -50,18 +51,26 @@ class IncompleteRows(ValueError):
         self.complete = complete
 
 
+#: keywords that have one value for each row
+OF_ROWS = frozenset({"y", "sample_weight", "offset", "exposure", "trials", "groups"})
+
+
 def some_rows(part: Any, kept: NDArray[np.bool_]) -> Any:
     """Some rows of a pandas or polars frame, a list or an array."""
     if hasattr(part, "columns"):
         return part[kept] if hasattr(part, "iloc") else part.filter(kept)
-    return np.asarray(part)[kept]
+    if isinstance(part, list | tuple):  # labels may be tuples
+        return [value for value, keep in zip(part, kept, strict=True) if keep]
+    return part[kept] if isinstance(part, np.ndarray) else np.asarray(part)[kept]
 
 
 def values_of(named: Mapping[str, Any], kept: NDArray[np.bool_]) -> dict[str, Any]:
     """Keywords; those with one value a row for some rows."""
     n = len(kept)
     return {
-        name: some_rows(value, kept) if np.ndim(value) and len(value) == n else value
+        name: some_rows(value, kept)
+        if name in OF_ROWS and np.ndim(value) and len(value) == n
+        else value
         for name, value in named.items()
     }
 
@@ -73,20 +82,20 @@ def _answer_of_complete_rows(
     try:
         return method(self, X, *others, **named)
     except IncompleteRows as found:
-        if not getattr(self, "_leaves_out_rows", False) or not found.complete.any():
+        if not getattr(self, "_leaves_out_rows", False):
             raise
         kept = found.complete
-    answer = method(self, some_rows(X, kept), *others, **values_of(named, kept))
+    answer = method(self, self._with_other_rows(X, kept), *others, **named)
     if isinstance(answer, tuple):
-        return tuple(_spread(part, kept) for part in answer)
-    return _spread(answer, kept)
+        return tuple(_blanked(part, kept) for part in answer)
+    return _blanked(answer, kept)
 
 
-def _spread(answer: NDArray[Any], kept: NDArray[np.bool_]) -> NDArray[Any]:
-    """The answers in their rows, NaN in the others; None beside labels."""
+def _blanked(answer: NDArray[Any], kept: NDArray[np.bool_]) -> NDArray[Any]:
+    """The answers with NaN in the other rows; None beside labels."""
     numbers = answer.dtype.kind == "f"
-    made = np.full((len(kept), *answer.shape[1:]), np.nan if numbers else None)
-    made[kept] = answer
+    made = answer.copy() if numbers else answer.astype(object)
+    made[~kept] = np.nan if numbers else None
     return made
 
 
@@ -119,12 +128,13 @@ def answering_lists(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def answering_sites(method: Callable[..., Any]) -> Callable[..., Any]:
-    """As ``answering_lists``; without a ``site``, rows in a list are those of the sites, one after the other."""
+    """As ``answering_lists``; without a ``site``, rows in a list are those of the sites, one after the other, if these differ."""
     answer = answering_lists(method)
 
     @wraps(method)
     def by_site(self: Any, X: Any, *others: Any, **named: Any) -> Any:
-        if named.get("site") is None and is_list_of_shards(X, getattr(self, "_data_form", "rows")):
+        listed = is_list_of_shards(X, getattr(self, "_data_form", "rows"))
+        if listed and named.get("site") is None and self._sites_differ:
             named["site"] = list(range(len(X)))
         return answer(self, X, *others, **named)
 

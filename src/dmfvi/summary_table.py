@@ -156,7 +156,7 @@ class SummaryTable(NamedTuple):
         ratios = bool(self.ratio)
         for position, row in enumerate(reversed(rows)):
             ends = np.array([row.lower, row.estimate, row.upper])
-            ends = np.exp(ends) if ratios else ends
+            ends = np.exp(np.minimum(ends, 700.0)) if ratios else ends
             axes.plot(ends[[0, 2]], [position, position], color="C0")
             axes.plot(ends[1:2], [position], "o", color="C0")
         if not self.panels:  # locations, weights and variances have no value that means nothing
@@ -205,7 +205,7 @@ def number_words(value: float | None, decimals: int) -> str:
         return ""
     if not np.isfinite(value):
         return f"{value:g}"
-    text = f"{value:.{decimals}f}"
+    text = f"{value + 0.0:.{decimals}f}"  # no -0
     if len(text) > LONGEST or decimals > MOST_DECIMALS:
         short = f"{value:.4g}"
         return f"{value:.7g}" if short == "1" else short

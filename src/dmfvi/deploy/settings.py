@@ -23,6 +23,8 @@ NAMES_OF_TERMS = tuple[str, ...]
 #: entries of lists without brackets that are numbers
 WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]*)")
 NUMBER = re.compile(rf"{WHOLE.pattern}(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+#: commas outside brackets, as those in C(sex, Sum)[S.f] are not
+BETWEEN = re.compile(r",(?![^(]*\))(?![^\[]*\])")
 NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
@@ -129,7 +131,9 @@ def _as(option: Any, value: Any) -> Any:
 
 def _listed(text: str) -> list[Any]:
     """The entries of ``low,mid,high``: whole numbers or numbers if all of them are, else words; 007 is a word."""
-    cells = [cell.strip() for cell in text.split(",")]
+    cells = [cell.strip() for cell in BETWEEN.split(text)]
+    if not all(cells):
+        raise ValueError(f"{text!r} has an empty entry: write a,b,c without a comma at the end")
     for pattern, made in ((WHOLE, int), (NUMBER, float)):
         if all(pattern.fullmatch(cell) for cell in cells):
             return [made(cell) for cell in cells]

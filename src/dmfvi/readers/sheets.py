@@ -23,7 +23,9 @@ from dmfvi.readers.table_format import PLAIN, TableFormat
 from dmfvi.storage.files import check_exists
 
 #: what people also write for a missing cell; only where it is declared
-PERHAPS_MISSING = frozenset({"-", "--", ".", "missing", "unknown", "#value!", "#ref!", "#div/0!"})
+PERHAPS_MISSING = frozenset(
+    {"n.a.", "n.d.", "nil", "-", "--", ".", "missing", "unknown", "#value!", "#ref!", "#div/0!"}
+)
 #: digits that are no number: a code such as 007
 ZERO_FIRST = re.compile(r"-?0\d+")
 SEPARATORS = (",", ";", "\t", "|")
@@ -333,7 +335,12 @@ def _names_columns(file: Path, rows: list[Row], how: TableFormat) -> bool:
     beside = numbers or [cell for cell in first if cell.strip() and how.is_missing(cell)]
     if words and beside:
         whole = all(cell.isdecimal() for cell in numbers)
-        if whole and any(_names_numbers(rows, position, how) for position in words):
+        text = [position for position in words if not how.is_missing(first[position])]
+        if (
+            whole
+            and all(_is_name(first[position]) for position in text)
+            and any(_names_numbers(rows, position, how) for position in text)
+        ):
             return True
         raise ValueError(
             f"{file}, line {line}: {first[words[0]]!r} is not a number, other cells are; "
@@ -353,7 +360,14 @@ def _names_numbers(rows: list[Row], position: int, how: TableFormat) -> bool:
     """Whether the first cell of a column is a word, and the next that is not missing a number."""
     cell, *below = (row.cells[position] for row in rows if position < len(row.cells))
     seen = next((value for value in below if not how.is_missing(value)), None)
-    return cell.strip().lower() not in PERHAPS_MISSING and seen is not None and how.is_number(seen)
+    return _is_name(cell) and seen is not None and how.is_number(seen)
+
+
+def _is_name(cell: str) -> bool:
+    """Whether a cell begins as names do: not <5, 12 % or 1O, which may be data, and no word for a missing cell or a truth value."""
+    text = cell.strip().lower()
+    begins = text[:1].isalpha() or text[:1] == "_"
+    return begins and text not in PERHAPS_MISSING and MEANT_AS_NUMBER.fullmatch(text) is None
 
 
 def _may_be_names(first: list[str], how: TableFormat) -> bool:

@@ -308,9 +308,10 @@ def test_predictions_for_known_groups_have_their_effects(family: Any) -> None:
         model.predict(whole, return_std=True, groups="clinic")
 
 
-def test_groups_of_a_list_of_sites_are_those_of_each() -> None:
+@pytest.mark.parametrize("network", [None, Network.ring(4)], ids=["pooled", "nodes"])
+def test_groups_of_a_list_of_sites_are_those_of_each(network: Network | None) -> None:
     parts = [part.assign(clinic=part.clinic % 7) for part in sites(table())]
-    model = at_mode(formula="y ~ x", nested=True, network=Network.ring(4))
+    model = at_mode(formula="y ~ x", nested=True, network=network)
     model.fit(parts, groups="clinic")
     answers = model.predict(parts, groups="clinic")
     for site, (part, answer) in enumerate(zip(parts, answers, strict=True)):
@@ -346,3 +347,16 @@ def test_groups_that_were_forgotten_are_said() -> None:
         at_mode(formula="y ~ x").fit(whole)
     model = at_mode(formula="y ~ x", network=Network.ring(4)).fit(sites(whole))
     assert "groups 4, the sites" in str(model.summary())
+
+
+@pytest.mark.parametrize("network", [None, Network.ring(4)], ids=["pooled", "nodes"])
+def test_groups_that_are_one_everywhere_need_no_site(network: Network | None) -> None:
+    whole = table()
+    model = at_mode(formula="y ~ x", network=network).fit(sites(whole), groups="clinic")
+    expected = at_mode(formula="y ~ x").fit(whole, groups="clinic")
+    for part in sites(whole)[::-1]:
+        np.testing.assert_allclose(
+            model.predict([part], groups="clinic")[0],
+            expected.predict(part, groups="clinic"),
+            rtol=1e-6,
+        )

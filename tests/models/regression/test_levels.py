@@ -299,3 +299,20 @@ def test_ordered_categories_of_the_targets_are_the_order_of_the_classes(kind: st
         model.fit(frame if kind == "polars" else whole)
     assert model.classes_.tolist() == ["low", "mid", "high"]
     np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-9)
+
+
+def test_orders_of_classes_are_parts_of_one_order() -> None:
+    rng = np.random.default_rng(2)
+    x = pd.DataFrame({"x": rng.normal(size=60)})
+    three = pd.CategoricalDtype(["low", "mid", "high"], ordered=True)
+    two = pd.CategoricalDtype(["low", "high"], ordered=True)
+    first = pd.Series(np.array(["low", "mid", "high"])[rng.integers(0, 3, 30)]).astype(three)
+    second = pd.Series(np.array(["low", "high"])[rng.integers(0, 2, 30)]).astype(two)
+    model = GeneralizedLinearModel(family="ordinal", network=Network.chain(2))
+    model.fit([x[:30], x[30:]], [first, second])
+    assert model.classes_.tolist() == ["low", "mid", "high"]
+    turned = second.astype(pd.CategoricalDtype(["high", "low"], ordered=True))
+    with pytest.raises(ValueError, match="not parts of one order"):
+        model.fit([x[:30], x[30:]], [first, turned])
+    with pytest.raises(ValueError, match="no order at site 1"):
+        model.fit([x[:30], x[30:]], [first, second.astype(str)])

@@ -504,8 +504,7 @@ def test_rows_that_a_fit_leaves_out_are_answered_by_nan(polars_frame: bool) -> N
     scored = model.score(given)
     assert scored == model.score(kept.drop(index=9))
     assert model.score([whole, kept]) == model.score(pd.concat([whole, kept]))
-    with pytest.raises(ValueError, match=r"row 0 .* has no value in column 'x'"):
-        model.predict(whole.loc[[3]])
+    assert np.isnan(model.predict(given[3:4])).all()
     strict = GeneralizedLinearModel(
         family="poisson", formula="count ~ x + ward", missing="raise"
     ).fit(kept.drop(index=9))
@@ -552,3 +551,38 @@ def test_sites_may_have_the_columns_of_a_formula_in_any_order() -> None:
     model.fit([whole[:30], turned[30:]])
     pooled = GeneralizedLinearModel(family="poisson", formula=formula).fit(whole)
     assert model.posterior_.distance(pooled.posterior_) < 1e-9
+
+
+def test_scores_of_sites_take_the_weights_of_all_rows_in_one_array() -> None:
+    whole = gappy().drop(columns="died").dropna()
+    model = BayesianLinearRegression(formula="years ~ x").fit(whole)
+    parts, weight = [whole[:40], whole[40:]], np.arange(1.0, len(whole) + 1)
+    expected = model.score(whole, sample_weight=weight)
+    assert model.score(parts, sample_weight=weight) == pytest.approx(expected, rel=1e-12)
+    assert model.score(parts, sample_weight=list(weight)) == pytest.approx(expected, rel=1e-12)
+    apart = [weight[:40], weight[40:]]
+    assert model.score(parts, sample_weight=apart) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("how", ["drop", "impute"])
+def test_arrays_with_gaps_are_answered_as_they_were_fitted(how: Any) -> None:
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(50, 2))
+    y = x[:, 0] + rng.normal(size=50)
+    x[4, 1] = np.nan
+    model = BayesianLinearRegression(missing=how).fit(x, y)
+    assert np.isfinite(model.score(x, y))
+    assert np.isnan(model.predict(x)[4]) == (how == "drop")
+
+
+@pytest.mark.parametrize("term", ["center(flag)", "scale(flag)"])
+def test_truth_values_are_centred_as_numbers(term: str) -> None:
+    rng = np.random.default_rng(6)
+    whole = pd.DataFrame({"flag": np.arange(60) % 4 == 0})
+    whole["y"] = whole.flag + rng.normal(size=60)
+    values = BayesianLinearRegression(formula=f"y ~ 0 + {term}").fit(whole.astype(float))
+    model = BayesianLinearRegression(formula=f"y ~ 0 + {term}").fit(whole)
+    np.testing.assert_allclose(model.coef_, values.coef_, rtol=1e-9)
+    with pytest.raises(ValueError, match="takes numbers"):
+        words = whole.assign(flag=np.where(whole.flag, "yes", "no"))
+        BayesianLinearRegression(formula=f"y ~ {term}").fit(words)

@@ -579,3 +579,25 @@ def test_the_curve_is_a_frame() -> None:
     np.testing.assert_array_equal(frame.survival, curve.survival_function_)
     np.testing.assert_array_equal(frame[["lower", "upper"]].T, curve.confidence_interval(0.8))
     assert frame.events.sum() == whole.died.sum()
+
+
+@pytest.mark.parametrize("kind", [CoxRegression, PiecewiseExponentialRegression])
+def test_times_are_no_values_of_rows(kind: Any) -> None:
+    """Four rows, one of them incomplete, and four times."""
+    whole = table()
+    model = of_columns(kind(formula="~ age"), whole)
+    rows = whole.head(4).assign(age=lambda d: d.age.where(d.index != 1))
+    at = [10.0, 50.0, 100.0, 300.0]
+    found = model.predict_survival_function(rows, times=at)
+    assert np.isnan(found[1]).all()
+    np.testing.assert_array_equal(
+        found[[0, 2, 3]], model.predict_survival_function(rows.drop(index=1), at)
+    )
+    both = model.predict_survival_function([rows, rows.head(1)], at)
+    np.testing.assert_array_equal(both[0], found)
+
+
+def test_levels_with_a_colon_belong_to_their_column() -> None:
+    whole = table().assign(hour=lambda d: np.where(d.age > 60, "08:00-12:00", "12:00-16:00"))
+    model = PiecewiseExponentialRegression(formula="~ hour", time_varying="hour", n_intervals=2)
+    assert len(of_columns(model, whole).term_names_) == 2

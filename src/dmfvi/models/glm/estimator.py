@@ -135,7 +135,7 @@ class GlmEstimator(GlmPredictions):
             "sample_weight": sample_weight,
             "trials": trials,
         }
-        self._label_order = declared_order(self.formula, X, y)
+        self._label_order = declared_order(self.formula, X, y) if session.whole else None
         X, y, given = self._tabulated(X, y, given, session)
         pairs = self._pairs(X, y, session)
         shards = [x for x, _ in pairs]
@@ -213,7 +213,7 @@ class GlmEstimator(GlmPredictions):
             classes = self.classes
             if family == "ordinal" and classes is None and self._label_order is not None:
                 seen = set(labels.tolist())
-                classes = [c for c in self._label_order if c in seen or not session.whole]
+                classes = [label for label in self._label_order if label in seen]
             if family == "ordinal" and classes is None and labels.dtype.kind not in "biuf":
                 raise ValueError(
                     f"the order of {sorted(set(labels.tolist()))[:5]} is not known: name it, as in "

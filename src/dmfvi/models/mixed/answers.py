@@ -49,7 +49,8 @@ class MixedAnswers(Regression):
     _varies: list[int]
     _common: CommonLabels
     _group_keys: list[Any]
-    _apart: bool
+    #: whether groups are those of a site, and their keys pairs (site, label)
+    _apart = False
 
     @property
     def _fitted_family(self) -> str:
@@ -155,7 +156,8 @@ class MixedAnswers(Regression):
             rows.append(Row(label, middle, float(values.std()), low, high, None, None, None))
         title = f"{self._fitted_family} mixed model, {LINK[self._fitted_family]} link"
         facts = self._facts()
-        which = ", the sites" if getattr(self, "_groups_are_sites", False) else ""
+        by_site = getattr(self, "_groups_are_sites", False) and self.n_groups_ > 1
+        which = ", the sites" if by_site else ""
         facts.insert(1, ("groups", f"{self.n_groups_}{which}"))
         if self._fitted_family == "bernoulli":
             facts.insert(2, self._modelled(1))
@@ -181,6 +183,10 @@ class MixedAnswers(Regression):
         known = {n: self._row_values(n, v, X, [rows])[0] for n, v in given.items() if v is not None}
         spread = scale**2 * np.square(effects).sum(1)
         return mean + self._offset(known, len(rows)), scale**2 * np.maximum(own, 0.0), spread
+
+    @property
+    def _sites_differ(self) -> bool:
+        return self._apart
 
     @answering_sites
     def predict(
@@ -220,13 +226,15 @@ class MixedAnswers(Regression):
     def _effects_at(self, X: Any, groups: Any, site: Any) -> tuple[NDArray[np.bool_], FloatArray]:
         """Which rows are of a site's groups, and what these add to their linear predictors."""
         labels, _ = labels_of(X, groups, "groups")
-        by_label = effects = self.random_effects(site)
-        if self._apart:  # keys are (site, label)
-            if site is None and len({key[0] for key in effects}) > 1:
+        if self._apart and site is None:
+            sites = {key[0] for key in self.random_effects()}
+            if len(sites) > 1:
                 raise ValueError(
                     "equal labels of two sites are two groups: say whose these are with site="
                 )
-            by_label = {key[1]: value for key, value in effects.items()}
+            (site,) = sites
+        effects = self.random_effects(site)
+        by_label = {(key[1] if self._apart else key): value for key, value in effects.items()}
         rows = self._checked_rows(X)[:, self._varies]
         known = np.array([label in by_label for label in labels.tolist()], dtype=bool)
         none = np.zeros(1 + rows.shape[1])
@@ -254,8 +262,15 @@ class MixedAnswers(Regression):
         known = getattr(self, "_effects", None)
         if known is None:
             raise ValueError("effects of groups are not in files: fit the model where the rows are")
+        everywhere = {label: effect for each in known for label, effect in each.items()}
         if site is None:
-            return {label: effect for each in known for label, effect in each.items()}
+            return everywhere
+        if self._apart:
+            own = {key: effect for key, effect in everywhere.items() if key[0] == site}
+            if not own:
+                sites = sorted({key[0] for key in everywhere})
+                raise ValueError(f"site must be one of {sites}, received {site!r}")
+            return own
         if not 0 <= site < len(known):
             raise ValueError(f"site must be below {len(known)}, received {site}")
         return dict(known[site])

@@ -16,7 +16,7 @@ from dmfvi.inference.result import Inference
 from dmfvi.inference.session import Session
 from dmfvi.inference.starts import FeatureUnits
 from dmfvi.linalg import FloatArray, label_words, row_words
-from dmfvi.models.regression.columns import is_frame
+from dmfvi.models.regression.columns import common_order, is_frame
 from dmfvi.models.regression.digits import check_digits
 from dmfvi.models.regression.far_products import warn_of_far_products
 from dmfvi.models.regression.tabular import TabularRegression, named_column, refuse_scalar
@@ -400,19 +400,26 @@ def check_one_type(labels: NDArray[Any]) -> None:
 
 
 def declared_order(formula: str | None, X: Any, y: Any) -> list[Any] | None:
-    """Labels in the order of an ordered categorical type of the targets, the same at all sites; None without one."""
+    """Labels in the order of ordered categorical targets, one order of which those of all sites are parts; None without one."""
     from dmfvi.models.regression.formula import target_of
 
     name = None if not isinstance(formula, str) else target_of(formula)
     parts = (X if is_shard_list(X) else [X]) if y is None else y if is_shard_list(X) else [y]
-    orders = []
-    for part in parts:
+    orders: dict[int, list[Any]] = {}
+    for position, part in enumerate(parts):
         known = name is not None and y is None and is_frame(part) and name in part.columns
-        column = part[name] if known else part
-        dtype: Any = getattr(column, "dtype", None)
-        ordered = getattr(dtype, "ordered", str(dtype).lower().startswith("enum"))
-        orders.append(list(dtype.categories) if ordered else None)
-    return orders[0] if orders and all(order == orders[0] for order in orders) else None
+        dtype: Any = getattr(part[name] if known else part, "dtype", None)
+        if getattr(dtype, "ordered", str(dtype).lower().startswith("enum")):
+            orders[position] = list(dtype.categories)
+    if not orders:
+        return None
+    if len(orders) < len(parts):
+        other = next(position for position in range(len(parts)) if position not in orders)
+        raise ValueError(
+            f"y has ordered categories {orders[min(orders)]} at site {min(orders)}, and no order at site {other}: declare them at all sites, or pass "
+            "classes="
+        )
+    return list(common_order(name or "y", orders, set().union(*orders.values())))
 
 
 def known_classes(given: ArrayLike | None, labels: NDArray[Any], session: Session) -> NDArray[Any]:

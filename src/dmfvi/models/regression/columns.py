@@ -6,6 +6,7 @@ Sites send each other the names of the levels that they have seen, never rows; t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from numbers import Integral, Real
@@ -24,6 +25,8 @@ DIGITS = "digits in quotes"
 FEWEST_IDS, OWN_LEVELS = 10, 0.5
 #: from here on floating point does not have all whole numbers
 LARGEST_EXACT = 2.0**53
+#: levels in the name of a term
+IN_BRACKETS = re.compile(r"\[[^\]]*\]")
 #: what text files make of truth values
 TRUTH_WORDS = {"true": True, "false": False}
 #: a level of a column
@@ -209,9 +212,12 @@ def terms_named(wanted: Sequence[str], terms: Sequence[str], what: str) -> list[
     """The terms that are named, each by itself, as part of a formula or, all levels of it, as a column."""
     found: list[str] = []
     for name in wanted:
-        starts = f"{name}[", f"C({name})[", f"C({name},"
-        own = [term for term in terms if term == name] or [
-            term for term in terms if ":" not in term and term.startswith(starts)
+        quoted = f"Q({name!r})"
+        starts = f"{name}[", f"C({name})[", f"C({name},", f"{quoted}[", f"C({quoted})["
+        own = [term for term in terms if term in (name, quoted)] or [
+            term
+            for term in terms
+            if ":" not in IN_BRACKETS.sub("", term) and term.startswith(starts)
         ]
         if not own:
             raise ValueError(
@@ -310,7 +316,7 @@ def _merged(name: str, described: list[list[Any]]) -> tuple[Level, ...] | None:
     _refuse_two_types(name, union)
     ordered = {site: seen[site] for site in seen if described[site][3]}
     if ordered:
-        return _common_order(name, ordered, union)
+        return common_order(name, ordered, union)
     declared = [levels for site, levels in seen.items() if described[site][2]]
     if declared and all(levels == declared[0] for levels in declared):
         rest = union - set(declared[0])
@@ -318,7 +324,7 @@ def _merged(name: str, described: list[list[Any]]) -> tuple[Level, ...] | None:
     return tuple(_sorted(union))
 
 
-def _common_order(
+def common_order(
     name: str, orders: Mapping[int, list[Level]], union: set[Level]
 ) -> tuple[Level, ...]:
     """The one order that agrees with those of all sites; refused where there is none, or more than one."""

@@ -18,7 +18,7 @@ import numpy as np
 from dmfvi.extras import lacking
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray
-from dmfvi.models.regression.columns import Column, Level, gathered, summed
+from dmfvi.models.regression.columns import TEXT, Column, Level, gathered, summed
 
 #: functions of a formula
 KNOWN = frozenset(
@@ -418,9 +418,14 @@ def _argument_of(
     call = ast.parse(name, mode="eval").body
     if not isinstance(call, ast.Call) or not call.args:
         raise ValueError(f"formula: {name} must name its column first, as in center(age)")
-    text = f"0 + I({ast.unparse(call.args[0])})"
-    made = _matrix(Formula(text), frame_of(part, levels), {}, {})
-    return np.asarray(made, dtype=np.float64)[:, 0]
+    given = ast.unparse(call.args[0])
+    if given in part and part[given].kind != TEXT:  # truth values would be two indicators
+        return np.array([float(value) for value in part[given].values])
+    made = _matrix(Formula(f"0 + I({given})"), frame_of(part, levels), {}, {})
+    values = np.asarray(made, dtype=np.float64)
+    if values.shape[1] != 1:
+        raise ValueError(f"formula: {name} takes numbers, and {given} has categories")
+    return values[:, 0]
 
 
 def _pooled(

@@ -325,7 +325,14 @@ class TabularRegression(NetworkEstimator):
     def _leaves_out_rows(self) -> bool:
         """Whether rows that lack something are left out, as in the fit."""
         how = self.missing or ("drop" if self.formula is not None else "raise")
-        return how == "drop" and self._design_of_table is not None
+        return how != "raise" and self._design_of_table is not None
+
+    def _with_other_rows(self, data: Any, kept: NDArray[np.bool_]) -> Any:
+        """The data with any complete row in place of those that lack something."""
+        if not kept.any():
+            return self._table.made_up(data) if self._table is not None else data
+        rows = np.where(kept, np.arange(len(kept)), np.flatnonzero(kept)[0])
+        return data.iloc[rows] if hasattr(data, "iloc") else data[rows]
 
     def _scorable(
         self, X: Any, y: Any, given: Mapping[str, Any]
@@ -337,13 +344,15 @@ class TabularRegression(NetworkEstimator):
         if isinstance(weight, str):
             each = [named_column(part, weight, "sample_weight") for part in parts]
             given = {**given, "sample_weight": each if listed else each[0]}
-        if table is None or not self._leaves_out_rows or not all(map(is_frame, parts)):
+        if table is None or not self._leaves_out_rows:
             return X, y, dict(given)
+        ends = np.cumsum([len(part) for part in parts])
         beside = {"y": y, **given}
         rows, values = [], []
         for position, part in enumerate(parts):
+            at = slice(ends[position] - len(part), ends[position])
             own = {
-                name: value[position] if listed and isinstance(value, list | tuple) else value
+                name: _of_part(value, position, at, ends) if listed else value
                 for name, value in beside.items()
             }
             target = own["y"]
@@ -354,7 +363,9 @@ class TabularRegression(NetworkEstimator):
             rows.append(some_rows(part, kept))
             values.append(values_of(own, kept))
         made = {
-            name: [own[name] for own in values] if isinstance(value, list | tuple) else value
+            name: value
+            if value is None or isinstance(value, str)
+            else [own[name] for own in values]
             for name, value in beside.items()
         }
         if not listed:
@@ -427,6 +438,15 @@ def _target(text: str, part: Any) -> NDArray[Any]:
     if name in columns and columns[name].kind == NUMBER and _holds_integers(part, name):
         return np.asarray(part[name])
     return values
+
+
+def _of_part(value: Any, position: int, at: slice, ends: NDArray[Any]) -> Any:
+    """One part's share of what is given for a list of parts: an entry of a list, or some of all rows' values."""
+    if value is None or isinstance(value, str):
+        return value
+    if len(value) == len(ends) and all(np.ndim(each) for each in value):
+        return value[position]
+    return value[at] if len(value) == ends[-1] else value
 
 
 def _holds_integers(part: Any, name: str) -> bool:

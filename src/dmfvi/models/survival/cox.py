@@ -63,6 +63,8 @@ class CoxRegression(SurvivalRegression):
     not written into files.
     """
 
+    _kept = ("_has_strata",)
+
     _: KW_ONLY
     ties: Literal["efron", "breslow"] = "efron"
     tol: float = 1e-9
@@ -97,7 +99,7 @@ class CoxRegression(SurvivalRegression):
         """
         check_choice("ties", self.ties, ["efron", "breslow"])
         session = self._exact_session()
-        if session.whole and not session.pooled and not is_shard_list(X):
+        if session.whole and session.network.n_nodes > 1 and not is_shard_list(X):
             warnings.warn(
                 f"one table is cut into {session.network.n_nodes} parts in the order of its rows, and each part has a baseline hazard of its own: pass one "
                 "table per site, or PiecewiseExponentialRegression, whose answer is the same for any cut",
@@ -107,6 +109,7 @@ class CoxRegression(SurvivalRegression):
         parts, weights, strata_here = self._subjects(
             X, y, event, time, session, weight=sample_weight, strata=strata
         )
+        self._has_strata = strata is not None
         for _, pairs in parts:
             check_pairs(pairs, positive=False)
         if not self.n_events_:
@@ -163,8 +166,7 @@ class CoxRegression(SurvivalRegression):
             level,
             [True] * len(names),
         )
-        labels = {label for _, label in getattr(self, "_stratum_keys", [])}
-        inside = " and strata" if len(labels) > 1 else ""
+        inside = " and strata" if getattr(self, "_has_strata", False) else ""
         title = f"Cox regression, stratified by site{inside}, {self.ties} ties"
         return SummaryTable(title, self._facts(), level, "hazard ratio", rows)
 
@@ -173,6 +175,10 @@ class CoxRegression(SurvivalRegression):
         p = self._belief.q.parameters()
         variance = np.einsum("ni,ij,nj->n", design, p["covariance"], design, optimize=True)
         return design @ p["mean"], np.maximum(variance, 0.0)
+
+    @property
+    def _sites_differ(self) -> bool:
+        return len({position for position, _ in getattr(self, "_baselines", {})}) > 1
 
     @answering_sites
     def predict_survival_function(
