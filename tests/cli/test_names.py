@@ -94,6 +94,16 @@ def test_a_list_needs_no_brackets(text: str, classes: tuple[object, ...]) -> Non
     assert one.settings["prior_precision"] == (1.0, 2.0)
 
 
+def test_commas_in_brackets_part_no_list_and_no_entry_is_empty() -> None:
+    term = "C(sex, Sum)[S.f]"
+    made = ModelSettings.of("mixed-model", target="y", groups="g", random_slopes=term)
+    assert made.settings["random_slopes"] == (term,)
+    both = ModelSettings.of("mixed-model", target="y", groups="g", random_slopes=f"{term},age")
+    assert both.settings["random_slopes"] == (term, "age")
+    with pytest.raises(ValueError, match="empty entry"):
+        ModelSettings.of("ordinal", target="y", classes="low,mid,high,")
+
+
 @pytest.mark.parametrize("value", ["low", 2, 0.5, []])
 def test_one_label_is_no_list_of_classes(value: object) -> None:
     with pytest.raises(

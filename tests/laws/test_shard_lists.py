@@ -15,7 +15,10 @@ from estimator_cases import CASES, N_NODES
 
 TABULAR = sorted(k for k in NETWORK_KINDS if KINDS[k]._data_form in ("rows", "sequences"))
 #: what some methods need beside rows
-FURTHER: dict[str, tuple[Any, ...]] = {"predict_survival_function": ([0.5, 1.0],)}
+FURTHER: dict[str, tuple[Any, ...]] = {
+    "predict_survival_function": ([0.5, 1.0],),
+    "predict_cumulative_hazard": ([0.5, 1.0],),
+}
 
 
 def fitted(kind: str) -> tuple[Any, list[Any], list[dict[str, Any]]]:

@@ -53,7 +53,22 @@ def test_a_word_above_numbers_makes_a_header(names: str, tmp_path: Path) -> None
     np.testing.assert_array_equal(found.data[1:], np.outer([1, 3], np.ones(width)))
 
 
-@pytest.mark.parametrize("first", ["site,NA", "1,-", "1.5,k", "site,2"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "site,NA",
+        "1,-",
+        "1.5,k",
+        "site,2",
+        "<5,12",
+        "12 %,3",
+        "$5,5",
+        "12:30,5",
+        "1O,3",
+        "n.a.,5",
+        "0x1,5",
+    ],
+)
 def test_a_first_line_that_may_be_data_must_be_declared(first: str, tmp_path: Path) -> None:
     below = "site,2" if "site" in first else "1,2"
     with pytest.raises(ValueError, match="say whether the first line names the columns"):

@@ -217,16 +217,19 @@ def test_codes_that_floating_point_does_not_have_stay_apart(dtype: str, tmp_path
         BayesianLinearRegression(formula="y ~ C(code) + code").fit(rows)
 
 
-def test_a_column_without_any_value_is_refused_in_new_rows() -> None:
+def test_a_column_without_any_value_in_new_rows_is_missing() -> None:
     whole = table().assign(ward=lambda t: np.where(t.x > 0, "e", "w"))
-    model = BayesianLinearRegression(formula="y ~ x + ward").fit(whole)
+    formula = "y ~ x + ward"
+    model = BayesianLinearRegression(formula=formula).fit(whole)
+    strict = BayesianLinearRegression(formula=formula, missing="raise").fit(whole)
     for empty in (
         whole.assign(ward=None),
         whole.assign(ward=np.nan),
         whole.head(1).assign(ward=None),
     ):
-        with pytest.raises(ValueError, match=r"row 0 .* has no value in column .ward."):
-            model.predict(empty)
+        assert np.isnan(model.predict(empty)).all()
+        with pytest.raises(ValueError, match=r"row 0 .* has no value in column 'ward'"):
+            strict.predict(empty)
 
 
 def test_labels_of_a_formula_are_those_of_the_frame_at_any_size() -> None:

@@ -583,6 +583,6 @@ def test_truth_values_are_centred_as_numbers(term: str) -> None:
     values = BayesianLinearRegression(formula=f"y ~ 0 + {term}").fit(whole.astype(float))
     model = BayesianLinearRegression(formula=f"y ~ 0 + {term}").fit(whole)
     np.testing.assert_allclose(model.coef_, values.coef_, rtol=1e-9)
-    with pytest.raises(ValueError, match="takes numbers"):
-        words = whole.assign(flag=np.where(whole.flag, "yes", "no"))
+    words = whole.assign(flag=np.where(whole.flag, "yes", "no"))
+    with pytest.raises(ValueError, match=r"(center|scale)\(flag\)"):
         BayesianLinearRegression(formula=f"y ~ {term}").fit(words)

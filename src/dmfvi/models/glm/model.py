@@ -67,6 +67,10 @@ SEPARATED = (
 )
 
 
+#: where targets have noise
+OR_COLLINEAR = ", or for columns that are combinations of others under a vague prior: leave them out, or raise prior_precision"
+
+
 @stored_as("glm-belief")
 @dataclass(frozen=True)
 class GlmBelief:
@@ -114,7 +118,9 @@ class GeneralizedLinear(Model):
 
     @property
     def improper_hint(self) -> str:
-        return super().improper_hint if self.likelihood.dispersed else SEPARATED
+        if not self.likelihood.dispersed:
+            return SEPARATED
+        return f"{super().improper_hint}{OR_COLLINEAR}"
 
     @property
     def memoryless(self) -> bool:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dmfvi.inference.model import Coroutine, Update
 from dmfvi.linalg import FloatArray
+from dmfvi.models.glm.model import OR_COLLINEAR
 from dmfvi.models.laplace import SURE_STEP, Expansion, LaplaceBelief, LaplaceModel
 
 #: numbers of the families in the kernels
@@ -91,6 +92,10 @@ class MixedEffects(LaplaceModel):
     n_effects: int = 1
     #: whether the prior of psi alone keeps it where floats can follow, as with a handful of rows
     bounded_noise: bool = False
+
+    @property
+    def improper_hint(self) -> str:
+        return f"{super().improper_hint}{OR_COLLINEAR}"
 
     @property
     def has_noise(self) -> bool:
