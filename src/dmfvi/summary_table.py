@@ -15,8 +15,8 @@ from dmfvi.validation import check_level
 
 #: columns of a terminal that tables keep to
 WIDTH = 80
-#: of a number with decimals; others have four significant digits
-LONGEST, MOST_DECIMALS = 10, 6
+#: of a number with decimals; others have four significant digits, or as many as show the last decimal
+LONGEST, MOST_DECIMALS, MOST_DIGITS = 10, 6, 12
 #: decimals that rows may need more than others and still have as many
 MOST_DIFFERENCE = 3
 #: a limit this near to 1 is 1
@@ -206,8 +206,9 @@ def number_words(value: float | None, decimals: int) -> str:
     if not np.isfinite(value):
         return f"{value:g}"
     text = f"{value + 0.0:.{decimals}f}"  # no -0
-    if len(text) > LONGEST or decimals > MOST_DECIMALS:
-        short = f"{value:.4g}"
+    if len(text.lstrip("-")) > LONGEST or decimals > MOST_DECIMALS:
+        before = int(np.floor(np.log10(abs(value)))) + 1 if value else 0
+        short = f"{value:.{min(max(4, before + decimals), MOST_DIGITS)}g}"
         return f"{value:.7g}" if short == "1" else short
     return f"{value:.1g}" if value and not float(text) else text
 
