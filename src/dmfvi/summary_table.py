@@ -208,7 +208,8 @@ def number_words(value: float | None, decimals: int) -> str:
     text = f"{value + 0.0:.{decimals}f}"  # no -0
     if len(text.lstrip("-")) > LONGEST or decimals > MOST_DECIMALS:
         before = int(np.floor(np.log10(abs(value)))) + 1 if value else 0
-        short = f"{value:.{min(max(4, before + decimals), MOST_DIGITS)}g}"
+        digits = min(max(4, before + decimals), MOST_DIGITS) if before > 0 else 4
+        short = f"{value:.{digits}g}"
         return f"{value:.7g}" if short == "1" else short
     return f"{value:.1g}" if value and not float(text) else text
 
