@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
@@ -51,6 +52,8 @@ class IncompleteRows(ValueError):
         self.complete = complete
 
 
+#: whether rows of a table are zeros, where an answer is wanted for its shape alone
+ZEROS_STAND_IN: ContextVar[bool] = ContextVar("zeros_stand_in", default=False)
 #: keywords that have one value for each row
 OF_ROWS = frozenset({"y", "sample_weight", "offset", "exposure", "trials", "groups"})
 
@@ -78,17 +81,48 @@ def values_of(named: Mapping[str, Any], kept: NDArray[np.bool_]) -> dict[str, An
 def _answer_of_complete_rows(
     method: Callable[..., Any], self: Any, X: Any, others: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
-    """The method's answer, with nothing for rows that lack something where a model leaves out such rows."""
+    """The method's answer, with nothing for rows that lack something where a model leaves out such rows.
+
+    A complete row stands in for them, or zeros where there is none.
+    """
     try:
         return method(self, X, *others, **named)
     except IncompleteRows as found:
         if not getattr(self, "_leaves_out_rows", False):
             raise
         kept = found.complete
-    answer = method(self, self._with_other_rows(X, kept), *others, **named)
+    if kept.any():
+        rows = np.where(kept, np.arange(len(kept)), np.flatnonzero(kept)[0])
+        own = {
+            name: _at(value, rows) if name in OF_ROWS else value for name, value in named.items()
+        }
+        answer = method(self, _at(X, rows), *others, **own)
+    else:
+        token = ZEROS_STAND_IN.set(True)
+        try:
+            answer = method(self, X, *others, **named)
+        finally:
+            ZEROS_STAND_IN.reset(token)
     if isinstance(answer, tuple):
         return tuple(_blanked(part, kept) for part in answer)
     return _blanked(answer, kept)
+
+
+def _at(value: Any, rows: NDArray[np.intp]) -> Any:
+    """Rows of a table or values of rows, at these positions; anything else as it is."""
+    if (np.ndim(value) == 0 and not hasattr(value, "columns")) or len(value) != len(rows):
+        return value
+    if hasattr(value, "iloc"):
+        return value.iloc[rows]
+    if (isinstance(value, list | tuple) and value and np.ndim(value[0]) == 0) or _holds_tuples(
+        value
+    ):
+        return [value[row] for row in rows]
+    return value[rows] if hasattr(value, "__array__") else np.asarray(value)[rows]
+
+
+def _holds_tuples(value: Any) -> bool:
+    return isinstance(value, list | tuple) and any(isinstance(each, tuple) for each in value)
 
 
 def _blanked(answer: NDArray[Any], kept: NDArray[np.bool_]) -> NDArray[Any]:

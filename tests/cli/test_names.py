@@ -95,7 +95,7 @@ def test_a_list_needs_no_brackets(text: str, classes: tuple[object, ...]) -> Non
 
 
 def test_commas_in_brackets_part_no_list_and_no_entry_is_empty() -> None:
-    term = "C(sex, Sum)[S.f]"
+    term = "C(sex, Treatment('f'))[T.m]"
     made = ModelSettings.of("mixed-model", target="y", groups="g", random_slopes=term)
     assert made.settings["random_slopes"] == (term,)
     both = ModelSettings.of("mixed-model", target="y", groups="g", random_slopes=f"{term},age")

@@ -67,6 +67,8 @@ def test_a_word_above_numbers_makes_a_header(names: str, tmp_path: Path) -> None
         "1O,3",
         "n.a.,5",
         "0x1,5",
+        "k,3",
+        "yes,2020",
     ],
 )
 def test_a_first_line_that_may_be_data_must_be_declared(first: str, tmp_path: Path) -> None:

@@ -23,8 +23,6 @@ NAMES_OF_TERMS = tuple[str, ...]
 #: entries of lists without brackets that are numbers
 WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]*)")
 NUMBER = re.compile(rf"{WHOLE.pattern}(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-#: commas outside brackets, as those in C(sex, Sum)[S.f] are not
-BETWEEN = re.compile(r",(?![^(]*\))(?![^\[]*\])")
 NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
@@ -131,13 +129,25 @@ def _as(option: Any, value: Any) -> Any:
 
 def _listed(text: str) -> list[Any]:
     """The entries of ``low,mid,high``: whole numbers or numbers if all of them are, else words; 007 is a word."""
-    cells = [cell.strip() for cell in BETWEEN.split(text)]
+    cells = [cell.strip() for cell in _between_commas(text)]
     if not all(cells):
         raise ValueError(f"{text!r} has an empty entry: write a,b,c without a comma at the end")
     for pattern, made in ((WHOLE, int), (NUMBER, float)):
         if all(pattern.fullmatch(cell) for cell in cells):
             return [made(cell) for cell in cells]
     return cells
+
+
+def _between_commas(text: str) -> list[str]:
+    """The parts between commas outside brackets, as those in C(sex, Sum)[S.f] are not."""
+    parts, depth = [""], 0
+    for sign in text:
+        depth += (sign in "([") - (sign in ")]")
+        if sign == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return parts
 
 
 def _is_object(option: Any) -> bool:

@@ -31,6 +31,7 @@ ZERO_FIRST = re.compile(r"-?0\d+")
 SEPARATORS = (",", ";", "\t", "|")
 #: amounts with a currency, hexadecimal numbers and truth values, which nobody wants to lose
 MEANT_AS_NUMBER = re.compile(r"[^\w\s]*\s*[+-]?\d[\d., ']*\s*[^\w\s]*|0x[0-9a-f]+|true|false")
+YEAR = re.compile(r"(1[5-9]|20|21)\d\d")
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+(\.\d{3})*,\d+\s*")
 #: columns to name in a message, at most
 MOST_NAMED = 8
@@ -325,7 +326,7 @@ def _shown(separator: str) -> str:
 def _names_columns(file: Path, rows: list[Row], how: TableFormat) -> bool:
     """Whether the first line names the columns, as far as one can see.
 
-    It does if it has text and no number, or text above numbers beside whole numbers such as years. Words for a missing cell may be
+    It does if it has text and no number, or names above numbers beside years. Words for a missing cell may be
     names (na is sodium), so beside text they count for nothing.
     """
     line, first = rows[0]
@@ -334,10 +335,10 @@ def _names_columns(file: Path, rows: list[Row], how: TableFormat) -> bool:
     numbers = [cell for cell in known if how.is_number(cell)]
     beside = numbers or [cell for cell in first if cell.strip() and how.is_missing(cell)]
     if words and beside:
-        whole = all(cell.isdecimal() for cell in numbers)
+        years = all(YEAR.fullmatch(cell) for cell in numbers)
         text = [position for position in words if not how.is_missing(first[position])]
         if (
-            whole
+            years
             and all(_is_name(first[position]) for position in text)
             and any(_names_numbers(rows, position, how) for position in text)
         ):
@@ -367,7 +368,8 @@ def _is_name(cell: str) -> bool:
     """Whether a cell begins as names do: not <5, 12 % or 1O, which may be data, and no word for a missing cell or a truth value."""
     text = cell.strip().lower()
     begins = text[:1].isalpha() or text[:1] == "_"
-    return begins and text not in PERHAPS_MISSING and MEANT_AS_NUMBER.fullmatch(text) is None
+    data = text in PERHAPS_MISSING or text in ("yes", "no")
+    return begins and not data and MEANT_AS_NUMBER.fullmatch(text) is None
 
 
 def _may_be_names(first: list[str], how: TableFormat) -> bool:

@@ -235,6 +235,7 @@ def test_folds_that_do_not_converge_are_counted() -> None:
     assert said[1].startswith("3 of 3 fits of the held-out calibration have not converged; the")
 
 
+@pytest.mark.filterwarnings("ignore:intervals of level")
 def test_intervals_of_the_model_that_is_chosen_are_calibrated_by_default() -> None:
     rng = np.random.default_rng(3)
     table = rng.normal(size=(90, 2)) @ rng.normal(size=(2, 4)) + 0.5 * rng.normal(size=(90, 4))
@@ -249,6 +250,8 @@ def test_intervals_of_the_model_that_is_chosen_are_calibrated_by_default() -> No
         low, high = made.impute_interval(table)
     below, above = plain.impute_interval(table)
     np.testing.assert_allclose(high[:, 3], above[:, 3])
+    wider = [made.impute_interval(table, level=level)[1] for level in (0.5, 0.99, 0.999)]
+    assert (np.diff(wider, axis=0)[:, np.isnan(table)] > 0).all()
     gaps = np.isnan(table[:, 0])
     stretch = made.calibration_.stretch(0.9)[0]
     widths = (high - low)[gaps, 0], (above - below)[gaps, 0]

@@ -317,5 +317,10 @@ def test_orders_of_classes_are_parts_of_one_order() -> None:
     turned = second.astype(pd.CategoricalDtype(["high", "low"], ordered=True))
     with pytest.raises(ValueError, match="not parts of one order"):
         model.fit([x[:30], x[30:]], [first, turned])
+    mixed = [first, second.astype(str)]
     with pytest.raises(ValueError, match="no order at site 1"):
-        model.fit([x[:30], x[30:]], [first, second.astype(str)])
+        model.fit([x[:30], x[30:]], mixed)
+    named = GeneralizedLinearModel(family="ordinal", classes=["low", "mid", "high"])
+    named.set_params(network=Network.chain(2)).fit([x[:30], x[30:]], mixed)
+    plain = GeneralizedLinearModel(family="multinomial", network=Network.chain(2))
+    assert len(plain.fit([x[:30], x[30:]], mixed).classes_) == 3

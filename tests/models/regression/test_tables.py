@@ -586,3 +586,31 @@ def test_truth_values_are_centred_as_numbers(term: str) -> None:
     words = whole.assign(flag=np.where(whole.flag, "yes", "no"))
     with pytest.raises(ValueError, match=r"(center|scale)\(flag\)"):
         BayesianLinearRegression(formula=f"y ~ {term}").fit(words)
+
+
+@pytest.mark.parametrize("term", ["np.log(x + 9)", "x + C(k) + k"])
+def test_rows_without_any_complete_one_are_answered_by_nan(term: str) -> None:
+    whole = gappy().dropna().assign(k=lambda d: 10 * (1 + np.arange(len(d)) % 3))
+    model = GeneralizedLinearModel(family="poisson", formula=f"count ~ {term}")
+    model.fit(whole, exposure="years")
+    rows = whole.head(3).assign(x=np.nan)
+    assert np.isnan(model.predict(rows, exposure="years")).all()
+    both = model.predict([whole, rows], exposure="years")
+    np.testing.assert_array_equal(both[0], model.predict(whole, exposure="years"))
+    with pytest.raises(ValueError, match="nothing to score"):
+        model.score(rows)
+
+
+@pytest.mark.parametrize("kind", [np.array, list, pd.Series])
+def test_exposures_of_incomplete_rows_may_be_missing_too(kind: Any) -> None:
+    whole = gappy().dropna()
+    model = GeneralizedLinearModel(family="poisson", formula="count ~ x")
+    model.fit(whole, exposure="years")
+    rows = whole.head(4).copy()
+    rows.iloc[1, 0] = np.nan
+    years = rows.years.to_numpy().copy()
+    years[1] = np.nan
+    found = model.predict(rows, exposure=kind(years))
+    assert np.flatnonzero(np.isnan(found)).tolist() == [1]
+    expected = model.predict(whole.head(4), exposure="years")
+    np.testing.assert_array_equal(found[[0, 2, 3]], expected[[0, 2, 3]])

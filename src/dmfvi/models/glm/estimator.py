@@ -135,7 +135,8 @@ class GlmEstimator(GlmPredictions):
             "sample_weight": sample_weight,
             "trials": trials,
         }
-        self._label_order = declared_order(self.formula, X, y) if session.whole else None
+        ordered = self.family == "ordinal" and self.classes is None and session.whole
+        self._label_order = declared_order(self.formula, X, y) if ordered else None
         X, y, given = self._tabulated(X, y, given, session)
         pairs = self._pairs(X, y, session)
         shards = [x for x, _ in pairs]

@@ -186,7 +186,8 @@ class MixedAnswers(Regression):
 
     @property
     def _sites_differ(self) -> bool:
-        return self._apart
+        known = getattr(self, "_effects", [])
+        return self._apart and len({key[0] for each in known for key in each}) > 1
 
     @answering_sites
     def predict(

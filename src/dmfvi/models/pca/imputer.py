@@ -96,6 +96,13 @@ def fitted_by_bound(models: Sequence[Any], X: Any) -> tuple[Any, FloatArray]:
     return fitted[best] if same else clone(models[best]).fit(X), bounds
 
 
+def _by_column(chosen: NDArray[np.bool_], one: Any, other: Any) -> Any:
+    """Ends of intervals, of some columns from one pair and of the rest from another; of lists for each array."""
+    if isinstance(one, list):
+        return [_by_column(chosen, a, b) for a, b in zip(one, other, strict=True)]
+    return tuple(np.where(chosen, a, b) for a, b in zip(one, other, strict=True))
+
+
 def _stretched(
     gaps: NDArray[np.bool_],
     mean: FloatArray,
@@ -236,8 +243,11 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         gaps = [np.isnan(table) for table in _tables(X)]
         stretch = self.calibration_.stretch(level)
         self._warn_of_few_scores(stretch, np.any([at.any(0) for at in gaps], axis=0), level)
-        if self.calibration is None:
-            stretch = np.where(np.isinf(stretch), 1.0, stretch)
+        few = np.isinf(stretch)
+        if self.calibration is None and few.any():
+            usual = self.estimator_.impute_interval(X, level)
+            ends = _by_column(few, usual, ends)
+            stretch = np.where(few, 1.0, stretch)
         if not is_shard_list(X):
             return _stretched(gaps[0], mean, ends, stretch)
         return [_stretched(*of_part, stretch) for of_part in zip(gaps, mean, ends, strict=True)]

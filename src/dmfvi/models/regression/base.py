@@ -413,13 +413,16 @@ def declared_order(formula: str | None, X: Any, y: Any) -> list[Any] | None:
             orders[position] = list(dtype.categories)
     if not orders:
         return None
+    merged = list(common_order(name or "y", orders, set().union(*orders.values())))
     if len(orders) < len(parts):
+        if all(isinstance(label, int | float) for label in merged) and merged == sorted(merged):
+            return None  # numbers have this order anyway
         other = next(position for position in range(len(parts)) if position not in orders)
         raise ValueError(
             f"y has ordered categories {orders[min(orders)]} at site {min(orders)}, and no order at site {other}: declare them at all sites, or pass "
             "classes="
         )
-    return list(common_order(name or "y", orders, set().union(*orders.values())))
+    return merged
 
 
 def known_classes(given: ArrayLike | None, labels: NDArray[Any], session: Session) -> NDArray[Any]:

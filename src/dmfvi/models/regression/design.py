@@ -146,16 +146,6 @@ class TableDesign:
         rows = len(next(iter(columns.values())).values)
         return np.any(gaps, axis=0) if gaps else np.zeros(rows, dtype=bool)
 
-    def made_up(self, data: Any) -> Any:
-        """Complete rows as many as there are, of no meaning."""
-        n = len(data)
-        values = {
-            name: self.levels[name][0] if name in self.levels else 1.0 for name in self.columns
-        }
-        if not is_frame(data):
-            return np.ones((n, len(self.columns)))
-        return type(data)({name: [value] * n for name, value in values.items()})
-
     def rows(self, data: Any, who: str, where: str = "") -> FloatArray:
         """The design of new rows."""
         columns = self.read(data, where)

@@ -29,7 +29,7 @@ from dmfvi.models.regression.columns import (
 )
 from dmfvi.models.regression.design import TableDesign
 from dmfvi.models.regression.imputation import agree_on_gaussian
-from dmfvi.shard_lists import some_rows, values_of
+from dmfvi.shard_lists import ZEROS_STAND_IN, some_rows, values_of
 from dmfvi.validation import check_choice, is_shard_list, is_table, warn_of_ids
 
 #: stands in docstrings for the parameters below
@@ -314,6 +314,8 @@ class TabularRegression(NetworkEstimator):
         table = self._design_of_table
         if table is None:
             return super()._checked_rows(X)
+        if ZEROS_STAND_IN.get():
+            return np.zeros((len(X), len(table.terms)))
         who = type(self).__name__
         if is_shard_list(X):
             return np.concatenate(
@@ -326,13 +328,6 @@ class TabularRegression(NetworkEstimator):
         """Whether rows that lack something are left out, as in the fit."""
         how = self.missing or ("drop" if self.formula is not None else "raise")
         return how != "raise" and self._design_of_table is not None
-
-    def _with_other_rows(self, data: Any, kept: NDArray[np.bool_]) -> Any:
-        """The data with any complete row in place of those that lack something."""
-        if not kept.any():
-            return self._table.made_up(data) if self._table is not None else data
-        rows = np.where(kept, np.arange(len(kept)), np.flatnonzero(kept)[0])
-        return data.iloc[rows] if hasattr(data, "iloc") else data[rows]
 
     def _scorable(
         self, X: Any, y: Any, given: Mapping[str, Any]
@@ -360,6 +355,8 @@ class TabularRegression(NetworkEstimator):
                 target = _target(self.formula, part)
             piece = _Piece(table.read(part), None if target is None else np.asarray(target), {})
             kept = ~(table.incomplete(piece.columns) | piece.lacks_target)
+            if not kept.any() and not listed:
+                raise ValueError("no row is complete and has a target: there is nothing to score")
             rows.append(some_rows(part, kept))
             values.append(values_of(own, kept))
         made = {
@@ -442,7 +439,7 @@ def _target(text: str, part: Any) -> NDArray[Any]:
 
 def _of_part(value: Any, position: int, at: slice, ends: NDArray[Any]) -> Any:
     """One part's share of what is given for a list of parts: an entry of a list, or some of all rows' values."""
-    if value is None or isinstance(value, str):
+    if value is None or isinstance(value, str) or np.ndim(np.asarray(value, dtype=object)) == 0:
         return value
     if len(value) == len(ends) and all(np.ndim(each) for each in value):
         return value[position]

@@ -173,6 +173,8 @@ class SurvivalRegression(Regression):
         if self._leaves_out_rows:
             kept = np.isfinite(risk) & np.isfinite(pairs).all(1)
             risk, pairs = risk[kept], pairs[kept]
+            if not len(risk):
+                raise ValueError("no row is complete and has a time: there is nothing to score")
         check_pairs(pairs, positive=False)
         return concordance(risk, pairs)
 
