@@ -28,6 +28,7 @@ ORDER = [
     [
         "validation",
         "summary_table",
+        "incomplete_rows",
         "shard_lists",
         "uncertainty",
         "parameters",

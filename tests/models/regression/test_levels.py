@@ -263,6 +263,22 @@ def test_truth_values_are_words_in_the_files_of_some_sites(formula: str) -> None
         np.testing.assert_array_equal(model.predict(given), plain.predict(expected))
 
 
+def test_words_of_several_programs_for_truth_values_are_the_same() -> None:
+    """R writes TRUE where Python writes True."""
+    values = sites_with_truth()
+    words = [
+        values[0].assign(s=lambda f: f.s.map({True: "TRUE", False: "FALSE"})),
+        *(part.assign(s=lambda f: f.s.astype(str)) for part in values[1:]),
+    ]
+    plain = BayesianLinearRegression(formula="y ~ x + s", network=Network.chain(3)).fit(values)
+    model = BayesianLinearRegression(formula="y ~ x + s", network=Network.chain(3)).fit(words)
+    assert model.term_names_ == plain.term_names_
+    np.testing.assert_array_equal(model.coef_, plain.coef_)
+    alone = BayesianLinearRegression(formula="y ~ x + s").fit(pd.concat(words[1:]))
+    given, same = words[0], values[0].assign(s=lambda f: f.s.astype(str))
+    np.testing.assert_array_equal(alone.predict(given), alone.predict(same))
+
+
 def test_a_model_of_words_answers_for_truth_values_and_the_other_way_round() -> None:
     values = pd.concat(sites_with_truth())
     words = values.assign(s=values.s.astype(str))

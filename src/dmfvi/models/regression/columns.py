@@ -311,8 +311,9 @@ def _merged(name: str, described: list[list[Any]]) -> tuple[Level, ...] | None:
         raise ValueError(f"column {name!r} holds {words}: give it one type at all sites")
     seen = {site: levels for site, (kind, levels, *_) in enumerate(described) if kind != EMPTY}
     union = {level for levels in seen.values() for level in levels}
-    if kinds == {TRUTH, TEXT} and all(_truth_of(level) is not None for level in union):
-        return (False, True)
+    truths = {_truth_of(level) for level in union}
+    if kinds <= {TRUTH, TEXT} and None not in truths and len(union) > len(truths):
+        return (False, True)  # words and values, or the words of several programs
     _refuse_two_types(name, union)
     ordered = {site: seen[site] for site in seen if described[site][3]}
     if ordered:
@@ -383,14 +384,14 @@ def _sorted(levels: set[Level]) -> list[Level]:
 def with_known_levels(name: str, column: Column, known: Sequence[Level], where: str = "") -> Column:
     """The column with its values as ``known`` has them, where 1 is True; levels that no site had at the fit are refused.
 
-    Truth values may be words in one place, as in text files, and values in the other.
+    Truth values may be words in one place, as in text files, and values or other words (TRUE, True) in the other.
     """
     same, missing = {level: level for level in known}, column.missing
     present = set(column.values[~missing].tolist())
     by_truth = {truth: level for level in known if (truth := _truth_of(level)) is not None}
     for level in present - set(known):
         truth = _truth_of(level)
-        if truth in by_truth and isinstance(level, str) != isinstance(by_truth[truth], str):
+        if truth in by_truth:
             same[level] = by_truth[truth]
     strange = present - set(same)
     if strange:

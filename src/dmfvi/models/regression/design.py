@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dmfvi.incomplete_rows import IncompleteRows
 from dmfvi.linalg import FloatArray, row_words
 from dmfvi.models.regression import formula as formulas
 from dmfvi.models.regression.columns import (
@@ -20,7 +21,6 @@ from dmfvi.models.regression.columns import (
     with_known_levels,
 )
 from dmfvi.models.regression.imputation import JointGaussian
-from dmfvi.shard_lists import IncompleteRows
 from dmfvi.tags import stored_as
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dmfvi.estimator import NetworkEstimator
+from dmfvi.incomplete_rows import ZEROS_STAND_IN, rows_at, values_at
 from dmfvi.inference.session import Session
 from dmfvi.linalg import FloatArray, row_words
 from dmfvi.models.regression import formula as formulas
@@ -29,7 +30,6 @@ from dmfvi.models.regression.columns import (
 )
 from dmfvi.models.regression.design import TableDesign
 from dmfvi.models.regression.imputation import agree_on_gaussian
-from dmfvi.shard_lists import ZEROS_STAND_IN, some_rows, values_of
 from dmfvi.validation import check_choice, is_shard_list, is_table, warn_of_ids
 
 #: stands in docstrings for the parameters below
@@ -354,11 +354,11 @@ class TabularRegression(NetworkEstimator):
             if target is None and self.formula is not None and formulas.target_of(self.formula):
                 target = _target(self.formula, part)
             piece = _Piece(table.read(part), None if target is None else np.asarray(target), {})
-            kept = ~(table.incomplete(piece.columns) | piece.lacks_target)
-            if not kept.any() and not listed:
+            kept = np.flatnonzero(~(table.incomplete(piece.columns) | piece.lacks_target))
+            if not len(kept) and not listed:
                 raise ValueError("no row is complete and has a target: there is nothing to score")
-            rows.append(some_rows(part, kept))
-            values.append(values_of(own, kept))
+            rows.append(rows_at(part, kept))
+            values.append(values_at(own, kept, len(part)))
         made = {
             name: value
             if value is None or isinstance(value, str)
@@ -439,7 +439,7 @@ def _target(text: str, part: Any) -> NDArray[Any]:
 
 def _of_part(value: Any, position: int, at: slice, ends: NDArray[Any]) -> Any:
     """One part's share of what is given for a list of parts: an entry of a list, or some of all rows' values."""
-    if value is None or isinstance(value, str) or np.ndim(np.asarray(value, dtype=object)) == 0:
+    if isinstance(value, str) or not hasattr(value, "__len__"):
         return value
     if len(value) == len(ends) and all(np.ndim(each) for each in value):
         return value[position]
