@@ -1,4 +1,4 @@
-"""Rows that lack something, where a model leaves such rows out: their answers are NaN, None beside labels."""
+"""Predictions for tables with incomplete rows: NaN for these rows (labels: None) where a model leaves such rows out of its fit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OF_ROWS = frozenset({"y", "sample_weight", "offset", "exposure", "trials", "grou
 
 
 class IncompleteRows(ValueError):
-    """Rows of one table that lack something; ``complete`` says which do not."""
+    """Some rows of a table lack a covariate; ``complete`` marks the others."""
 
     def __init__(self, text: str, complete: NDArray[np.bool_]) -> None:
         super().__init__(text)
@@ -48,9 +48,9 @@ def values_at(named: Mapping[str, Any], positions: NDArray[np.intp], n: int) -> 
 def answer_of_complete_rows(
     method: Callable[..., Any], self: Any, X: Any, others: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
-    """The method's answer, with nothing for rows that lack something where a model leaves out such rows.
+    """What the method returns for X, with NaN for incomplete rows if the model leaves such rows out.
 
-    A complete row stands in for them, or zeros where there is none.
+    The method itself gets a complete row in their place, or zeros where there is none.
     """
     try:
         return method(self, X, *others, **named)
@@ -74,7 +74,7 @@ def answer_of_complete_rows(
 
 
 def _blanked(answer: NDArray[Any], kept: NDArray[np.bool_]) -> NDArray[Any]:
-    """The answers with NaN in the other rows; None beside labels."""
+    """The result with NaN in the incomplete rows; None if it has labels."""
     numbers = answer.dtype.kind == "f"
     made = answer.copy() if numbers else answer.astype(object)
     made[~kept] = np.nan if numbers else None
